@@ -1,0 +1,201 @@
+"""The seams: what the parts of a run ask of each other.
+
+Every Protocol here has at least two implementations. Nothing in this module does anything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from pipeline.records.trajectory import Edit, Edits, Trajectory
+
+
+# --- sandboxes -----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandResult:
+    """What a command left behind. A command that failed is a result, not an error."""
+
+    output: str
+    """stdout and stderr as one ordered stream, decoded as UTF-8 with replacement characters."""
+    returncode: int
+    """The shell's; -1 when the command was killed at its time limit."""
+    timed_out: bool = False
+    dropped_bytes: int = 0
+    """Bytes beyond the output limit, dropped from the middle of the stream."""
+    wall_s: float = 0.0
+
+
+Purpose = Literal["rollout", "grade"]
+
+
+class Sandbox(Protocol):
+    """One started, isolated copy of an instance's repository.
+
+    All methods raise `SandboxError` when the sandbox itself is broken and `DiskError` when its
+    disk is full; such an error is never the agent's and never shown to the model.
+    """
+
+    workdir: str
+    """Where the repository lies, as commands see it (`/testbed` in official images)."""
+
+    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
+        """Run `command` with bash in `workdir`; at the time limit the whole tree is killed."""
+        ...
+
+    def upload(self, data: bytes, path: str) -> None:
+        """Write `data` to `path`; a relative path is under `workdir`."""
+        ...
+
+    def download(self, path: str, *, limit_bytes: int) -> bytes:
+        """Return at most `limit_bytes` of the file at `path`; `FileNotFoundError` if absent."""
+        ...
+
+    def stop(self) -> None:
+        """Kill every process of the sandbox and remove its files. May be called twice."""
+        ...
+
+
+class SandboxFactory(Protocol):
+    """Starts sandboxes of one kind on this node."""
+
+    def start(self, row: Mapping[str, Any], *, purpose: Purpose) -> Sandbox:
+        """Return a fresh sandbox for a benchmark row (SWE-bench v5 columns)."""
+        ...
+
+    def janitor(self) -> int:
+        """Remove what dead workers left on this node; return how many sandboxes went."""
+        ...
+
+    def digest(self, row: Mapping[str, Any]) -> str | None:
+        """Return the digest of the image behind `row`, if there is an image."""
+        ...
+
+
+# --- the model -----------------------------------------------------------------------------------
+class CallKind(StrEnum):
+    """Why the model was called. Values are on disk."""
+
+    STEP = "step"
+    CLEANUP = "cleanup"
+    SUMMARY = "summary"
+    PRUNE = "prune"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRequest:
+    """One request to a chat-completions server.
+
+    Messages arrive encoded: each is turned into JSON once, when it enters the trajectory or is
+    edited, so that a call costs the client a join and not a walk over the whole history.
+    """
+
+    messages: Sequence[bytes]
+    """Each a JSON object, as the chat-completions interface wants it."""
+    tools: bytes = b"[]"
+    """JSON array; the same on every call of a run, since it is part of the cached prefix."""
+    tool_choice: str | Mapping[str, Any] | None = None
+    seed: int
+    temperature: float | None = None
+    """None: the model's own sampling settings."""
+    max_tokens: int
+    cache_salt: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further body fields, such as `structured_outputs`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestedToolCall:
+    """A tool call as the model wrote it; the arguments may be no valid JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatReply:
+    """One answer, with what it cost. Unknown counts are None, never 0."""
+
+    content: str
+    reasoning: str | None = None
+    tool_calls: tuple[RequestedToolCall, ...] = ()
+    finish_reason: str | None
+    prompt_tokens: int
+    cached_tokens: int | None = None
+    completion_tokens: int
+    reasoning_tokens: int | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    completion_token_ids: Sequence[int] | None = None
+    latency_s: float
+    ttft_s: float | None = None
+    retry_tokens: int = 0
+    """Prompt tokens of requests that failed on our side before this one succeeded."""
+    started_at: float
+    """Unix time, seconds."""
+
+
+class Completer(Protocol):
+    """A model server, or something that answers like one."""
+
+    def complete(self, request: ChatRequest) -> ChatReply:
+        """Return the reply.
+
+        Raises:
+            ServerError: no answer after every retry.
+            ContextOverflowError: the prompt does not fit the window.
+        """
+        ...
+
+
+class TokenCounter(Protocol):
+    """Counts tokens offline. `name` goes into `runs.token_counter`."""
+
+    name: str
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of `text`, special tokens aside."""
+        ...
+
+
+# --- policies ------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuxRequest:
+    """A call that a policy wants made on behalf of its arm."""
+
+    kind: CallKind
+    edits: Sequence[Edit] = ()
+    """Edits laid over the current view for this call only (the cleanup prompt, for one)."""
+    messages: Sequence[Mapping[str, Any]] | None = None
+    """A conversation of its own instead of the current view (a summary, for one)."""
+    tool_choice: str | Mapping[str, Any] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuxReply:
+    """The answer to an `AuxRequest`, as kept in the trajectory's `decisions`."""
+
+    kind: CallKind
+    content: str
+    tool_calls: tuple[RequestedToolCall, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+Ask = Callable[[AuxRequest], AuxReply]
+
+
+class Policy(Protocol):
+    """An arm's rule for what the model still sees.
+
+    `decide` is called once before every step call. It is pure: the same trajectory, standing
+    edits and answers give the same result. It returns only what is new; an edit for a message
+    part that has one replaces it, anything else stays as it stands.
+    """
+
+    def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
+        """Return the edits to add before the next step call."""
+        ...

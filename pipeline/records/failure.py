@@ -1,0 +1,74 @@
+"""How a run or a grade ended, and the errors that are ours rather than the agent's.
+
+The values are written to disk and never change. An error derived from `InfraError` means that
+our side broke: it is retried, never shown to the model as output, and never counted against an
+arm.
+"""
+
+from enum import StrEnum
+
+
+class FailureClass(StrEnum):
+    """How a run ended (DESIGN: failure classes)."""
+
+    OK = "ok"
+    """The agent submitted a patch."""
+    SUBMITTED_EMPTY = "submitted_empty"
+    LIMIT_STEPS = "limit_steps"
+    LIMIT_TIME = "limit_time"
+    LIMIT_CONTEXT = "limit_context"
+    LIMIT_FORMAT = "limit_format"
+    AGENT_ERROR = "agent_error"
+    INFRA_SERVER = "infra_server"
+    INFRA_SANDBOX = "infra_sandbox"
+    INFRA_NODE = "infra_node"
+    INFRA_DISK = "infra_disk"
+
+    @property
+    def is_infra(self) -> bool:
+        """True where our side failed, so that the run is to be repeated and not judged."""
+        return self.value.startswith("infra_")
+
+
+class GradeClass(StrEnum):
+    """What grading a patch came to."""
+
+    RESOLVED = "resolved"
+    UNRESOLVED = "unresolved"
+    PATCH_FAILED = "patch_failed"
+    GRADE_INFRA = "grade_infra"
+    GRADE_TIMEOUT = "grade_timeout"
+
+
+class InfraError(Exception):
+    """Our side failed. `failure_class` says which part."""
+
+    failure_class = FailureClass.INFRA_NODE
+
+
+class ServerError(InfraError):
+    """The model server is gone, hung, or keeps answering with errors."""
+
+    failure_class = FailureClass.INFRA_SERVER
+
+
+class SandboxError(InfraError):
+    """The sandbox could not be started, or broke under a command."""
+
+    failure_class = FailureClass.INFRA_SANDBOX
+
+
+class NodeError(InfraError):
+    """The node itself failed us: memory, processes, a vanished mount."""
+
+    failure_class = FailureClass.INFRA_NODE
+
+
+class DiskError(InfraError):
+    """No space, no quota, or a read-only file system."""
+
+    failure_class = FailureClass.INFRA_DISK
+
+
+class ContextOverflowError(Exception):
+    """The prompt no longer fits the model's window. The agent's ending, not ours."""
