@@ -1,0 +1,112 @@
+"""What a model is, how it is sampled, and how it is served."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.spec.identity import Runtime, Science
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSpec:
+    """Sampling settings, from the model's card; None leaves the server's default."""
+
+    temperature: Science[float | None] = None
+    top_p: Science[float | None] = None
+    top_k: Science[int | None] = None
+    min_p: Science[float | None] = None
+    presence_penalty: Science[float | None] = None
+    repetition_penalty: Science[float | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSpec:
+    """How a server for the model is started. None of it decides the result but the parsers."""
+
+    runtime: Runtime[Literal["venv", "apptainer"]] = "venv"
+    python: Runtime[str] = ".venv-vllm/bin/python"
+    """Interpreter of vLLM's own environment, relative to the checkout or absolute."""
+    image: Runtime[str | None] = None
+    """SIF made from containers/vllm.def, for `runtime: apptainer`."""
+    model_path: Runtime[str | None] = None
+    """Staged folder of the weights; None: the model's repo name, from the offline cache."""
+    quantization: Science[str | None] = None
+    dtype: Science[str] = "auto"
+    kv_cache_dtype: Science[str] = "auto"
+    tool_parser: Science[str | None] = None
+    reasoning_parser: Science[str | None] = None
+    prefix_caching: Science[bool] = True
+    tensor_parallel: Runtime[int] = 1
+    max_num_seqs: Runtime[int] = 16
+    max_num_batched_tokens: Runtime[int | None] = None
+    block_size: Runtime[int | None] = None
+    gpu_memory_utilization: Runtime[float | None] = None
+    flags: Runtime[tuple[str, ...]] = ()
+    """Further arguments of `vllm serve`, as a list of words."""
+    env: Runtime[Mapping[str, str]] = field(default_factory=dict)
+    start_timeout_s: Runtime[float] = 3600.0
+    """The large cap under which a server that keeps logging may come up."""
+    start_silence_s: Runtime[float] = 900.0
+    """A starting server whose log stood still for so long is given up."""
+    stall_s: Runtime[float] = 300.0
+    """No tokens for so long while requests wait: the server hangs."""
+    max_restarts: Runtime[int] = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimSpec:
+    """The simulated agent's server (`model=sim`): a simulation, and named one everywhere."""
+
+    latency_ms: Runtime[float] = 0.0
+    tokens_per_s: Runtime[float | None] = None
+    """None: answers at once."""
+    block_size: Science[int] = 16
+    faults: Runtime[Mapping[str, float]] = field(default_factory=dict)
+    """Fault name to rate, such as `http_500: 0.01`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One model as the experiment sees it."""
+
+    name: Science[str]
+    kind: Science[Literal["sim", "vllm", "endpoint"]]
+    repo: Science[str]
+    revision: Science[str | None] = None
+    served_name: Runtime[str | None] = None
+    """The name requests carry; None: `name`."""
+    base_url: Runtime[str | None] = None
+    """`kind: endpoint`: a server that is already running, up to and including `/v1`."""
+    api_key_env: Runtime[str | None] = None
+    """Environment variable that holds the key; the key itself never enters a file."""
+    mode: Science[Literal["tools", "text"]] = "tools"
+    """`text` for models without tool calls."""
+    context_length: Science[int] = 32768
+    """Tokens of prompt and completion together."""
+    max_tokens: Science[int] = 4096
+    """Cap of one completion; less where the window is nearly full."""
+    sampling: Science[SamplingSpec] = SamplingSpec()
+    chat_template_kwargs: Science[Mapping[str, Any]] = field(default_factory=dict)
+    template_rules: Science[Literal["keep_reasoning", "drop_after_user", "no_reasoning"]] = (
+        "keep_reasoning"
+    )
+    """What the chat template does with earlier reasoning once a user message follows."""
+    extra_body: Science[Mapping[str, Any]] = field(default_factory=dict)
+    """Further fields of every request body."""
+    token_counter: Science[str] = "chars"
+    """`sim`, `served`, `qwen` or `chars`: how offline token counts are made."""
+    return_token_ids: Runtime[bool] = False
+    n_gpus: Runtime[int] = 0
+    request_timeout_s: Runtime[float] = 1800.0
+    serve: Science[ServeSpec] = ServeSpec()
+    sim: Science[SimSpec | None] = None
+
+    @property
+    def request_name(self) -> str:
+        """The model name that requests carry."""
+        return self.served_name or self.name
+
+    @property
+    def evidence(self) -> Literal["live", "sim"]:
+        """The label under which this model's numbers appear."""
+        return "sim" if self.kind == "sim" else "live"

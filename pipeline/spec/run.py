@@ -1,0 +1,50 @@
+"""A run: one cell on one instance, and the id that its science gives it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.spec.agent import AgentSpec
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.identity import METHOD_VERSION, Science, digest_of, science_of
+from pipeline.spec.model import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Benchmark x model x agent x arm x seed."""
+
+    benchmark: Science[str]
+    model: Science[ModelSpec]
+    agent: Science[AgentSpec]
+    arm: Science[ArmSpec]
+    seed: Science[int]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the cell's science, which every run of it shares."""
+        return digest_of(science_of(self), length=16)
+
+
+def run_id(cell: Cell, cell_digest: str, row: Mapping[str, Any], row_digest: str) -> str:
+    """Return the id of `cell` on the instance of `row`.
+
+    A readable slug, then a hash of the cell's science, the instance's row and the method version.
+    Digests are passed in because a plan of 18,000 runs computes each of them once.
+    """
+    slug = "-".join(
+        slugged(part)
+        for part in (str(row["instance_id"]), cell.model.name, cell.arm.name, f"s{cell.seed}")
+    )
+    return f"{slug}-{digest_of([METHOD_VERSION, cell.arm.name, cell_digest, row_digest])}"
+
+
+def slugged(text: str) -> str:
+    """Return `text` with only letters, digits, dots and underscores, safe in any file name."""
+    return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("_.")[:64]
+
+
+def request_seed(seed: int, instance_id: str, kind: str, step_index: int) -> int:
+    """Return the seed of one request: never of the arm, so that pairs start alike (METHODS 0)."""
+    return int(digest_of([seed, instance_id, kind, step_index], length=8), 16) & 0x7FFFFFFF

@@ -1,0 +1,65 @@
+"""A sweep: the grid of cells, on which instances, under which caps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.spec.agent import AgentSpec
+from pipeline.spec.analysis import AnalysisPlan
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.identity import Runtime, Science
+from pipeline.spec.model import ModelSpec
+from pipeline.spec.site import SiteSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSpec:
+    """A benchmark and where its rows are."""
+
+    name: Science[str]
+    dataset: Runtime[str | None] = None
+    """File with the rows (json, jsonl or parquet); its hash goes into the lock."""
+    workdir: Science[str] = "/testbed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceFilter:
+    """Which instances of the benchmark a sweep runs. All of them where nothing is said."""
+
+    ids: Science[tuple[str, ...]] = ()
+    sample: Science[int | None] = None
+    """So many, stratified by repository."""
+    sample_seed: Science[int] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSpec:
+    """Everything `launch` was asked for, validated."""
+
+    name: Runtime[str]
+    benchmark: Science[BenchmarkSpec]
+    models: Science[Mapping[str, ModelSpec]]
+    agent: Science[AgentSpec]
+    arms: Science[Mapping[str, ArmSpec]]
+    seeds: Science[tuple[int, ...]] = (0,)
+    instances: Science[InstanceFilter] = InstanceFilter()
+    sandbox: Science[Literal["local", "apptainer"]] = "local"
+    allow_unsandboxed: Runtime[bool] = False
+    analysis: Science[AnalysisPlan]
+    pricing: Runtime[Mapping[str, Any]] = field(default_factory=dict)
+    cluster: Runtime[SiteSpec]
+    max_attempts: Runtime[int] = 3
+    """Attempts at a run that fails on our side, within one launch."""
+    max_block_runs: Runtime[int] = 12
+    max_runs: Runtime[int] = 20_000
+    max_gpu_hours: Runtime[float | None] = None
+    share_cache: Science[bool] = False
+    """True: arms may hit each other's prefix cache. Labelled where it is used."""
+    grade_timeout_s: Science[float] = 1800.0
+    salvage_limit_patch: Science[bool] = True
+    """Store the sandbox's diff of runs that ended at a limit, graded as a secondary outcome."""
+    results: Runtime[str] = "results"
+    dry_run: Runtime[bool] = False
+    force: Runtime[bool] = False
+    grade: Runtime[bool] = True
+    analyze: Runtime[bool] = True
