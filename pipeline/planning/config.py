@@ -1,0 +1,153 @@
+"""From Hydra overrides to a `SweepSpec`: one compose a sweep, then plain Python.
+
+The only module that knows Hydra and OmegaConf. Errors come out as `ConfigError`, with the known
+names and the nearest one, or the quoted form of an override that did not parse.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.spec.parse import SpecError, parsed
+from pipeline.spec.sweep import SweepSpec
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+class ConfigError(Exception):
+    """The command line or a config file is wrong; the message says what to write instead."""
+
+
+def sweep_spec(overrides: Sequence[str], *, conf: Path = CONF) -> SweepSpec:
+    """Return the sweep that `overrides` describe (`+sweep=demo seeds=[0,1] ...`).
+
+    Raises:
+        ConfigError: unknown names, overrides that do not parse, keys that no spec has.
+    """
+    name = _sweep_name(overrides, conf)
+    tree = _composed(overrides, conf)
+    if "models" in tree:
+        chosen = [o for o in overrides if re.match(r"\+*model[=.]", o)]
+        if chosen:
+            keys = ", ".join(f"models.{key}" for key in tree["models"])
+            raise ConfigError(
+                f"sweep {name} names its models itself ({keys}); override those keys instead of "
+                f"{chosen[0]!r}"
+            )
+        tree.pop("model", None)
+    try:
+        return parsed(SweepSpec, _spec_data(name, tree))
+    except SpecError as error:
+        raise ConfigError(f"sweep {name} is not valid:\n{error}") from None
+
+
+def known(group: str, *, conf: Path = CONF) -> list[str]:
+    """Return the names in a config group, such as `sweep` or `arm`."""
+    return sorted(path.stem for path in (conf / group).glob("*.yaml"))
+
+
+def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """Turn the composed tree into what `SweepSpec` holds."""
+    dataset = tree.pop("dataset", None)
+    if dataset is not None:
+        tree["benchmark"]["dataset"] = dataset
+    model = tree.pop("model", None)
+    if "models" not in tree:
+        if not isinstance(model, Mapping):
+            raise ConfigError("no model chosen; known models: " + ", ".join(known("model")))
+        tree["models"] = {model["name"]: model}
+    tree["models"] = {key: {**value, "name": key} for key, value in tree["models"].items()}
+    if not tree.get("arms"):
+        raise ConfigError(
+            f"sweep {name} has no arms; add some with '+arm@arms.NAME=ARM', where ARM is one of "
+            + ", ".join(known("arm"))
+        )
+    tree["arms"] = {key: {**value, "name": key} for key, value in tree["arms"].items()}
+    tree["results"] = tree.get("results") or f"results/{name}"
+    return {**tree, "name": name}
+
+
+def _sweep_name(overrides: Sequence[str], conf: Path) -> str:
+    names = [m[1] for o in overrides if (m := re.fullmatch(r"\+{0,2}sweep=(\S+)", o))]
+    choices = known("sweep", conf=conf)
+    if not names:
+        raise ConfigError(
+            f"name a sweep: python -m pipeline.launch +sweep=NAME; known: {', '.join(choices)}"
+        )
+    if names[-1] not in choices:
+        raise ConfigError(_unknown("sweep", names[-1], choices))
+    return str(names[-1])
+
+
+def _composed(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
+    fixed = [re.sub(r"^sweep=", "+sweep=", o) for o in overrides]
+    try:
+        with initialize_config_dir(str(conf), version_base="1.3"):
+            config = compose("config", overrides=fixed)
+        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingConfigException as error:
+        raise ConfigError(_missing_config(str(error), conf)) from None
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explained(error, overrides, conf)) from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{conf / 'config.yaml'} does not hold a mapping")
+    return {str(key): value for key, value in tree.items()}
+
+
+def _missing_config(text: str, conf: Path) -> str:
+    """Say which names exist where Hydra says that one does not."""
+    found = re.search(r"'/?([a-z]+)/([^'@]+)'", text)
+    if found is None:
+        return text
+    group, name = found[1], found[2]
+    return _unknown(group, name, known(group, conf=conf))
+
+
+def _unknown(kind: str, name: str, choices: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"no {kind} named {name!r}.{hint} Known: {', '.join(choices)}"
+
+
+def _explained(error: Exception, overrides: Sequence[str], conf: Path) -> str:
+    text = str(error)
+    cause = str(error.__cause__ or "")
+    if type(error).__name__ == "OverrideParseException":
+        bad = next((o for o in overrides if o in text), "")
+        key, _, value = bad.partition("=")
+        quoted = f"""'{key}="{value}"'"""
+        return f"cannot read the override {bad!r}. A value with special characters is quoted twice: {quoted}"
+    if isinstance(error, ConfigCompositionException) and "Could not override" in text:
+        key = re.search(r"override '([^']+)'", text)
+        if key is not None:
+            return _no_such_key(key[1], conf)
+    if "Missing mandatory value" in text or "Missing mandatory value" in cause:
+        return f"a value must be given: {text.splitlines()[0]}"
+    return f"{text.splitlines()[0]}{': ' + cause.splitlines()[0] if cause else ''}"
+
+
+def _no_such_key(key: str, conf: Path) -> str:
+    """Name the nearest key where an override's key does not exist."""
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        tree = OmegaConf.to_container(compose("config"), resolve=False)
+    keys = sorted(_paths(tree))
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"no key {key!r} to override.{hint} (A key that does not exist yet is added with +{key}=...)"
+
+
+def _paths(tree: Any, prefix: str = "") -> list[str]:
+    if not isinstance(tree, Mapping):
+        return []
+    return [
+        path
+        for key, value in tree.items()
+        for path in (f"{prefix}{key}", *_paths(value, f"{prefix}{key}."))
+    ]

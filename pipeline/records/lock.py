@@ -1,0 +1,113 @@
+"""The lock: what a results folder was launched with, written before its first run.
+
+`sweep.lock.yaml` is readable and complete: workers, doors and the analysis take the configuration
+from it and from nowhere else. The rows of the instances lie beside it, so that a folder can be
+graded again when the dataset file is gone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from pipeline.spec.identity import METHOD_VERSION
+from pipeline.spec.parse import parsed, plain
+from pipeline.spec.run import Cell
+from pipeline.spec.sweep import SweepSpec
+
+LOCK_FORMAT = 1
+
+
+class LockError(Exception):
+    """The folder's lock is missing, unreadable or of another format."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """Cells or instances that a later launch added."""
+
+    added_at: str
+    commit: str | None
+    cells: tuple[str, ...]
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """One sweep, resolved."""
+
+    spec: SweepSpec
+    created_at: str
+    """UTC, ISO 8601."""
+    commit: str | None
+    """Git commit of the checkout; None outside one."""
+    dirty_sha256: str | None
+    """Hash of the uncommitted diff; None when clean."""
+    versions: Mapping[str, str]
+    dataset_sha256: str
+    rows_sha256: Mapping[str, str]
+    """Instance id to the digest of its row."""
+    image_digests: Mapping[str, str] = field(default_factory=dict)
+    site: Mapping[str, str] = field(default_factory=dict)
+    method_version: str = METHOD_VERSION
+    analysis_sha256: str = ""
+    extensions: tuple[Extension, ...] = ()
+    format: int = LOCK_FORMAT
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Every cell of the grid by its digest."""
+        cells = cells_of(self.spec)
+        return {cell.digest: cell for cell in cells}
+
+
+def cells_of(spec: SweepSpec) -> list[Cell]:
+    """Return the cells of the grid: models x arms x the arm's seeds, in the spec's order."""
+    return [
+        Cell(benchmark=spec.benchmark.name, model=model, agent=spec.agent, arm=arm, seed=seed)
+        for model in spec.models.values()
+        for arm in spec.arms.values()
+        for seed in (arm.seeds if arm.seeds is not None else spec.seeds)
+    ]
+
+
+def lock_text(lock: Lock) -> str:
+    """Return the lock file's content."""
+    return yaml.safe_dump(plain(lock), sort_keys=False, allow_unicode=True, width=100)
+
+
+def read_lock(path: Path) -> Lock:
+    """Return the lock of a results folder.
+
+    Raises:
+        LockError: no lock there, or one that this version cannot read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise LockError(
+            f"{path.parent} is no results folder: it has no {path.name}. "
+            "Launch a sweep into it, or name the folder of one."
+        ) from None
+    data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != LOCK_FORMAT:
+        raise LockError(f"{path} has lock format {found}; this version reads {LOCK_FORMAT}")
+    return parsed(Lock, data)
+
+
+def rows_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return instances.parquet's content: the rows as they were in the dataset."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the sweep's rows by instance id."""
+    return {row["instance_id"]: row for row in pq.read_table(path).to_pylist()}
