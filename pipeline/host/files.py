@@ -1,0 +1,131 @@
+"""Files that are whole or absent.
+
+Owns the few ways in which anything durable is written: replace, create once, append. Every one
+of them survives a crash at any instruction, on local disks and on Lustre, where locks are not to
+be trusted. Knows nothing of what is in a file; errors stay `OSError` and `is_disk_full` tells
+callers which of them mean a full, read-only or over-quota disk.
+"""
+
+import errno
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+_DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Return whether `error` means no space, no quota, or a read-only file system."""
+    return error.errno in _DISK_ERRNOS
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Put `data` at `path`; a reader meets the old content or the new, never a part.
+
+    Raises:
+        OSError: the write failed; `path` is as it was and no temporary file is left.
+    """
+    temporary = _write_temporary(path, data)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def create_exclusive(path: Path, data: bytes) -> bool:
+    """Create `path` with `data` unless it exists; return whether this call created it.
+
+    The file appears complete, so whoever loses the race can read the winner's content at once.
+    Among any number of callers on any number of nodes exactly one gets True.
+
+    Raises:
+        OSError: the write failed for another reason than that `path` exists.
+    """
+    temporary = _write_temporary(path, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # A network file system may lose the answer to a link that did happen and report the
+        # retry as a collision; the link count tells (open(2), O_EXCL).
+        created = temporary.stat().st_nlink == 2
+    else:
+        created = True
+    finally:
+        temporary.unlink(missing_ok=True)
+    if created:
+        sync_folder(path.parent)
+    return created
+
+
+def append_fsync(path: Path, data: bytes) -> None:
+    """Append `data` to `path` (made if absent) and return once it is on disk.
+
+    After a crash the file may end in a part of `data`: readers need a frame that shows it.
+
+    Raises:
+        OSError: the write failed; a part of `data` may be in the file.
+    """
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if is_new:
+        sync_folder(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value in `path`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no JSON; the message names the file.
+    """
+    data = path.read_bytes()
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): remove it or restore it") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Return once the names in `folder` are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems refuse to sync a folder; the file itself is synced by now.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_temporary(path: Path, data: bytes) -> Path:
+    """Return a synced file with `data` beside `path`, under a name nobody else draws."""
+    temporary = path.with_name(f".{path.name[:150]}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(temporary, flags, 0o644)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            # close() too reports a full disk or quota on network file systems.
+            os.close(descriptor)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
