@@ -62,8 +62,8 @@ def resample_counts(n_instances: int, *, draws: int, rng: np.random.Generator) -
     if n_instances < 1:
         raise ValueError("cannot resample without instances")
     # One bincount over row-offset indices is 20 times quicker than a multinomial per row.
-    drawn = rng.integers(0, n_instances, size=(draws, n_instances), dtype=np.int32)
-    drawn += (np.arange(draws, dtype=np.int64) * n_instances).astype(np.int32)[:, None]
+    drawn = rng.integers(0, n_instances, size=(draws, n_instances))
+    drawn += (np.arange(draws) * n_instances)[:, None]
     tally = np.bincount(drawn.ravel(), minlength=draws * n_instances)
     counts: FloatArray = tally.reshape(draws, n_instances).astype(np.float64)
     return counts
@@ -78,7 +78,9 @@ def seed_means(values: FloatArray) -> FloatArray:
     present = ~np.isnan(values)
     n_seeds = present.sum(axis=1)
     sums = np.where(present, values, 0.0).sum(axis=1)
-    return np.divide(sums, n_seeds, out=np.full(len(values), np.nan), where=n_seeds > 0)
+    means: FloatArray = np.full(len(values), np.nan)
+    np.divide(sums, n_seeds, out=means, where=n_seeds > 0)
+    return means
 
 
 def _leave_one_out(values: FloatArray) -> FloatArray:
