@@ -1,0 +1,93 @@
+"""The plan as it stood at any moment, read from the plan events of the trajectory.
+
+The plan tool itself, with its rules, is the agent's; a policy only asks which step an output
+belonged to and what has been completed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.records.trajectory import Message, PlanEvent, Trajectory, Turn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSpan:
+    """While which messages a plan step was active."""
+
+    plan_step: int
+    first: int
+    """Index of the plan result that started it."""
+    last: int | None
+    """Index of the plan result that ended it; None while it is active."""
+
+
+def step_spans(trajectory: Trajectory) -> list[StepSpan]:
+    """Return the spans of the plan's steps in order of their start."""
+    spans: list[StepSpan] = []
+    active: PlanEvent | None = None
+    for event in trajectory.plan_events:
+        ends = event.action == "set" or (
+            active is not None
+            and event.plan_step == active.plan_step
+            and event.action in ("complete", "drop")
+        )
+        if active is not None and (ends or event.action == "start"):
+            spans.append(_span(active, event.message_index))
+            active = None
+        if event.action == "start":
+            active = event
+    if active is not None:
+        spans.append(_span(active, None))
+    return spans
+
+
+def _span(start: PlanEvent, last: int | None) -> StepSpan:
+    return StepSpan(plan_step=start.plan_step, first=start.message_index, last=last)
+
+
+def step_of(message: Message, spans: Sequence[StepSpan]) -> int | None:
+    """Return the plan step that was active when `message` arrived, None between steps."""
+    for span in reversed(spans):
+        if span.first <= message.index:
+            inside = span.last is None or message.index < span.last
+            return span.plan_step if inside else None
+    return None
+
+
+def completed_in(turn: Turn, trajectory: Trajectory) -> list[int]:
+    """Return the plan steps that were completed by actions of `turn`."""
+    results = {m.index for m in turn.observations}
+    return [
+        event.plan_step
+        for event in trajectory.plan_events
+        if event.action == "complete" and event.message_index in results
+    ]
+
+
+def steps_left(trajectory: Trajectory) -> int | None:
+    """Return how many steps are not completed yet, None while there is no plan."""
+    open_steps: set[int] | None = None
+    for event in trajectory.plan_events:
+        if event.action == "set":
+            open_steps = set(range(1, _steps_set(event, trajectory) + 1))
+        elif open_steps is None:
+            open_steps = {event.plan_step}
+        if event.action in ("complete", "drop"):
+            open_steps.discard(event.plan_step)
+        elif event.action in ("add", "start"):
+            open_steps.add(event.plan_step)
+    return None if open_steps is None else len(open_steps)
+
+
+def _steps_set(event: PlanEvent, trajectory: Trajectory) -> int:
+    """Return how many steps a `set` wrote, from the tool call's own arguments."""
+    if not 0 <= event.message_index < len(trajectory.messages):
+        return 0
+    command = trajectory.messages[event.message_index].command
+    try:
+        arguments = json.loads(command or "{}")
+    except ValueError:
+        return 0
+    steps = arguments.get("steps") if isinstance(arguments, dict) else None
+    return len(steps) if isinstance(steps, list) else 0

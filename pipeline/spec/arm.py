@@ -1,0 +1,91 @@
+"""An arm: a context policy with its parameters, and what it needs from the rest of the run.
+
+Which tools the model is offered and in which phase a run may start follow from the arm alone, so
+they are answered here. How a policy decides is `pipeline/context`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.spec.identity import Runtime, Science
+from pipeline.spec.policy import (
+    DiscardAnytime,
+    PlanPrune,
+    PlanPruneCached,
+    PolicySpec,
+    Strict,
+)
+
+MatchOn = Literal["mean_prompt", "peak", "removed_tokens", "total_input"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSpec(Strict):
+    """One treatment."""
+
+    name: Runtime[str]
+    """Part of the run id's slug; the parameters are the science."""
+    policy: Science[PolicySpec]
+    plan: Science[bool] = True
+    """Whether the agent has `planctl`. False prices the plan, or reproduces a peer as published."""
+    placeholder: Science[str | None] = None
+    """Text where an output was removed; None: the policy's own wording. `{lines}`, `{tokens}` and
+    `{id}` stand for those of the output."""
+    seeds: Runtime[tuple[int, ...] | None] = None
+    """Seeds of this arm, where they differ from the sweep's."""
+    budget: Science[float | None] = None
+    """Tokens asked for, measured by `match_on`; the parameter that meets it comes from a pilot."""
+    matched_to: Science[str | None] = None
+    """The arm whose other seeds set the budget of each instance."""
+    match_on: Science[MatchOn] = "mean_prompt"
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.matched_to is not None:
+            raise ValueError("give an arm either a budget or matched_to, not both")
+        if self.matched_to == self.name:
+            raise ValueError(f"arm {self.name} cannot be matched to itself")
+
+    @property
+    def phase(self) -> int:
+        """2 where runs of another arm must be finished before one of this arm can start."""
+        return 1 if self.matched_to is None else 2
+
+    @property
+    def has_cleanup(self) -> bool:
+        """True where the harness asks the model what it no longer needs."""
+        match self.policy:
+            case PlanPrune(choose=choose):
+                return choose == "model"
+            case PlanPruneCached():
+                return True
+            case _:
+                return False
+
+    @property
+    def context_tools(self) -> tuple[str, ...]:
+        """Names of the tools this arm adds to the list, which stays the same through a run."""
+        tools = []
+        if self.has_cleanup or isinstance(self.policy, DiscardAnytime):
+            tools.append("prune_observations")
+        if isinstance(self.policy, PlanPrune) and self.policy.recall:
+            tools.append("recall")
+        return tuple(tools)
+
+    @property
+    def prunes_anytime(self) -> bool:
+        """True where `prune_observations` acts in an ordinary turn, instead of an error."""
+        return isinstance(self.policy, DiscardAnytime) or (
+            isinstance(self.policy, PlanPrune) and self.policy.honour_anytime
+        )
+
+    @property
+    def calls_model(self) -> bool:
+        """True where the policy itself makes calls, whose tokens the arm pays for."""
+        return (
+            self.has_cleanup
+            or getattr(self.policy, "kind", "") in _SUMMARISING
+            or (getattr(self.policy, "mode", None) == "model")
+        )
+
+
+_SUMMARISING = frozenset({"llm_summary", "hybrid"})
