@@ -1,0 +1,71 @@
+"""What a sweep will take: runs, jobs, GPU-hours, service units, files. Before it is submitted."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.records.plan import PlannedRun, blocks_of
+from pipeline.spec.sweep import SweepSpec
+
+FILES_A_WORKER = 10
+FILES_A_BLOCK = 2
+FILES_A_SWEEP = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The cost of what is still to be run."""
+
+    n_runs: int
+    n_blocks: int
+    n_jobs: int
+    gpu_hours: float
+    core_hours: float
+    service_units: float
+    wall_hours: float
+    """With every array task running at once, queue time aside."""
+    n_files: int
+
+
+def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
+    """Return the estimate for `runs`, at `agent.expected_wall_s` a run."""
+    pool = spec.cluster.rollout
+    by_model = Counter(run.model for run in runs)
+    blocks = blocks_of(sorted(runs, key=lambda run: run.position))
+    gpu_hours = core_hours = wall_hours = 0.0
+    n_jobs = 0
+    for model, n_runs in by_model.items():
+        tasks = min(pool.n_tasks, sum(block.model == model for block in blocks))
+        server_hours = n_runs * spec.agent.expected_wall_s / 3600 / pool.concurrency
+        gpu_hours += server_hours * spec.models[model].n_gpus
+        core_hours += server_hours * pool.cpus
+        wall_hours = max(wall_hours, server_hours / max(1, tasks))
+        n_jobs += tasks
+    n_grading = min(spec.cluster.grading.n_tasks, max(1, len(runs))) if spec.grade else 0
+    units = core_hours * spec.cluster.su_per_core_hour + gpu_hours * spec.cluster.su_per_gpu_hour
+    return Estimate(
+        n_runs=len(runs),
+        n_blocks=len(blocks),
+        n_jobs=n_jobs + n_grading,
+        gpu_hours=gpu_hours,
+        core_hours=core_hours,
+        service_units=units,
+        wall_hours=wall_hours,
+        n_files=FILES_A_SWEEP + FILES_A_WORKER * (n_jobs + n_grading) + FILES_A_BLOCK * len(blocks),
+    )
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Return the estimate as the lines that `dry_run=true` prints."""
+    units = f", {estimate.service_units:,.0f} service units" if estimate.service_units else ""
+    return (
+        f"{estimate.n_runs:,} runs in {estimate.n_blocks:,} blocks, {estimate.n_jobs:,} jobs\n"
+        f"about {estimate.gpu_hours:,.1f} GPU-hours and {estimate.core_hours:,.1f} core-hours"
+        f"{units}; {_hours(estimate.wall_hours)} with all jobs running\n"
+        f"about {estimate.n_files:,} files"
+    )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f} h" if hours >= 1 else f"{math.ceil(hours * 60)} min"

@@ -1,0 +1,171 @@
+"""The results folder before a launch: new, the same sweep again, or an extension of it.
+
+What was locked stays. A launch that would change or remove a science field is refused and told
+which; one that adds cells or instances is an extension, appended to lock and plan.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pipeline.host.files import create_exclusive, replace_bytes
+from pipeline.planning.prepare import Prepared
+from pipeline.records.layout import Layout
+from pipeline.records.lock import Extension, Lock, lock_text, read_lock, read_rows, rows_bytes
+from pipeline.records.plan import PlannedRun, plan_bytes, read_plan
+from pipeline.spec.identity import science_of
+
+Opened = Literal["new", "resumed", "extended"]
+
+
+class FolderError(Exception):
+    """The folder belongs to another sweep, or to something else entirely."""
+
+
+def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
+    """Return how the folder would be opened and what would then be in it; writes nothing.
+
+    Raises:
+        FolderError: another sweep's folder, or a science field changed or removed.
+    """
+    if not layout.lock.exists():
+        if layout.root.is_dir() and any(layout.root.iterdir()) and not layout.plan.exists():
+            raise FolderError(
+                f"{layout.root} is not empty and holds no sweep; name another folder with results=DIR"
+            )
+        return "new", sweep
+    locked = read_lock(layout.lock)
+    if locked.spec.name != sweep.lock.spec.name:
+        raise FolderError(
+            f"{layout.root} holds the sweep {locked.spec.name!r}, not {sweep.lock.spec.name!r}; "
+            "name another folder with results=DIR"
+        )
+    changes = list(science_changes(locked, sweep.lock))
+    if changes:
+        raise FolderError(
+            f"{layout.root} was locked with other settings; refused, since its runs would not "
+            "compare:\n"
+            + "\n".join(f"  {change}" for change in changes)
+            + "\nUndo the change, or launch into a new folder with results=DIR."
+        )
+    planned = read_plan(layout.plan)
+    known = {run.run_id for run in planned}
+    added = [run for run in sweep.runs if run.run_id not in known]
+    if not added:
+        return "resumed", replace_spec(sweep, locked, planned, layout)
+    return "extended", _extended(sweep, locked, planned, added, layout)
+
+
+def write_folder(layout: Layout, sweep: Prepared, opened: Opened) -> None:
+    """Write rows, plan and lock (last: its existence means the others are there).
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    for folder in (
+        layout.root,
+        layout.claims,
+        layout.submissions,
+        layout.journals,
+        layout.status,
+        layout.tables,
+        layout.logs,
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+    layout.drain_request.unlink(missing_ok=True)
+    if opened == "resumed":
+        replace_bytes(layout.lock, lock_text(sweep.lock).encode())
+        return
+    replace_bytes(layout.dataset, rows_bytes(sweep.rows))
+    replace_bytes(layout.plan, plan_bytes(sweep.runs))
+    data = lock_text(sweep.lock).encode()
+    if opened == "extended":
+        replace_bytes(layout.lock, data)
+    elif not create_exclusive(layout.lock, data):
+        raise FolderError(f"{layout.lock} appeared meanwhile: another launch is under way")
+
+
+def replace_spec(
+    sweep: Prepared, locked: Lock, planned: Sequence[PlannedRun], layout: Layout
+) -> Prepared:
+    """Return the locked sweep with the new launch's runtime settings (partition, concurrency)."""
+    rows = list(read_rows(layout.dataset).values())
+    return Prepared(lock=replace(locked, spec=sweep.lock.spec), rows=rows, runs=planned)
+
+
+def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
+    """Yield what of the locked science `new` changes or removes, one line each."""
+    if locked.method_version != new.method_version:
+        yield (
+            f"method_version: {locked.method_version} -> {new.method_version} "
+            "(this folder was made by another version of planprune)"
+        )
+    yield from _differences(science_of(locked.spec), science_of(new.spec), "")
+    for name, seeds in _seeds_by_arm(locked).items():
+        gone = seeds - _seeds_by_arm(new).get(name, seeds)
+        if gone:
+            yield f"arms.{name}: seeds {sorted(gone)} removed"
+    for instance_id, digest in locked.rows_sha256.items():
+        found = new.rows_sha256.get(instance_id)
+        if found is None:
+            yield f"instances: {instance_id} removed"
+        elif found != digest:
+            yield f"instances: the row of {instance_id} changed"
+
+
+_GROWING = frozenset({"seeds", "instances"})
+"""Compared by content above: adding to them is an extension."""
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in old:
+            if path == "" and key in _GROWING:
+                continue
+            here = f"{path}.{key}" if path else str(key)
+            if key not in new:
+                yield f"{here}: removed"
+            else:
+                yield from _differences(old[key], new[key], here)
+        if path not in {"", "arms", "models"}:
+            yield from (f"{path}.{key}: added" for key in new if key not in old)
+    elif old != new:
+        yield f"{path}: {old!r:.60} -> {new!r:.60}"
+
+
+def _seeds_by_arm(lock: Lock) -> dict[str, set[int]]:
+    spec = lock.spec
+    return {
+        name: set(arm.seeds if arm.seeds is not None else spec.seeds)
+        for name, arm in spec.arms.items()
+    }
+
+
+def _extended(
+    sweep: Prepared,
+    locked: Lock,
+    planned: Sequence[PlannedRun],
+    added: Sequence[PlannedRun],
+    layout: Layout,
+) -> Prepared:
+    """Return the old plan followed by the added runs, and the lock that says so."""
+    number = len(locked.extensions) + 1
+    start = len(planned)
+    appended = [replace(run, position=start + i, extension=number) for i, run in enumerate(added)]
+    rows = {**read_rows(layout.dataset), **{str(r["instance_id"]): r for r in sweep.rows}}
+    old_cells = {run.cell_digest for run in planned}
+    note = Extension(
+        added_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=sweep.lock.commit,
+        cells=tuple(sorted({run.cell_digest for run in added} - old_cells)),
+        instances=tuple(sorted({run.instance_id for run in added} - set(locked.rows_sha256))),
+    )
+    lock = replace(
+        locked,
+        spec=sweep.lock.spec,
+        rows_sha256={**locked.rows_sha256, **sweep.lock.rows_sha256},
+        dataset_sha256=sweep.lock.dataset_sha256,
+        extensions=(*locked.extensions, note),
+    )
+    return Prepared(lock=lock, rows=list(rows.values()), runs=[*planned, *appended])

@@ -1,0 +1,59 @@
+"""A sweep made ready: its rows read, its lock and its plan built, nothing written yet."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.benchmarks.registry import benchmark_rows
+from pipeline.benchmarks.rows import row_sha256, select_rows, stratified
+from pipeline.planning.grid import planned_runs
+from pipeline.planning.provenance import git_state, package_versions, site_facts
+from pipeline.records.lock import Lock
+from pipeline.records.plan import PlannedRun
+from pipeline.spec.identity import digest_of, science_of
+from pipeline.spec.sweep import SweepSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything a launch writes before its first job."""
+
+    lock: Lock
+    rows: Sequence[Mapping[str, Any]]
+    runs: Sequence[PlannedRun]
+
+
+def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
+    """Return the lock, rows and runs of `spec`.
+
+    Raises:
+        DatasetError, ValueError: rows that are missing, malformed or not in the dataset.
+    """
+    path = Path(spec.benchmark.dataset) if spec.benchmark.dataset else None
+    rows = sweep_rows(spec, benchmark_rows(spec.benchmark.name, path))
+    rows_sha256 = {str(row["instance_id"]): row_sha256(row) for row in rows}
+    commit, dirty = git_state()
+    lock = Lock(
+        spec=spec,
+        created_at=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        commit=commit,
+        dirty_sha256=dirty,
+        versions=package_versions(),
+        dataset_sha256=hashlib.sha256("".join(sorted(rows_sha256.values())).encode()).hexdigest(),
+        rows_sha256=rows_sha256,
+        site=site_facts(spec.cluster.name),
+        analysis_sha256=digest_of(science_of(spec.analysis), length=64),
+    )
+    return Prepared(lock=lock, rows=rows, runs=planned_runs(spec, rows, rows_sha256))
+
+
+def sweep_rows(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the rows that the sweep's instance filter picks from a benchmark's."""
+    chosen = spec.instances
+    picked = select_rows(rows, instance_ids=chosen.ids) if chosen.ids else rows
+    if chosen.sample is not None:
+        picked = stratified(picked, chosen.sample, chosen.sample_seed)
+    return picked
