@@ -1,0 +1,227 @@
+"""Grading with the official SWE-bench harness, in our sandboxes instead of its Docker client.
+
+Owns the only import of `swebench`. What decides a result is theirs and called as it is: the test
+specification, the apply commands in their order, the log parsers, the report, the classifier of
+environment failures. What runs them is ours: a sandbox, one time limit, one ordered stream. Does
+not know where grades are kept, nor how often a grading is tried.
+"""
+
+import contextlib
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from pipeline.grading.verdict import (
+    Grade,
+    from_report,
+    has_content,
+    infra_failed,
+    last_line,
+    not_applied,
+    out_of_time,
+    without_patch,
+)
+from pipeline.protocols import CommandResult, Sandbox
+from pipeline.records.failure import SandboxError
+
+LOG_LIMIT_BYTES = 256 << 20
+"""Longest test log that is read back; the longest of the stored real ones has 3 MB."""
+APPLY_TIMEOUT_S = 600.0
+READ_TIMEOUT_S = 60.0
+NO_REPOSITORY = 97
+"""Exit status of our apply script where there is no repository to apply anything to."""
+
+
+class Official(NamedTuple):
+    """What we call of the harness."""
+
+    version: str
+    apply_commands: tuple[str, ...]
+    make_test_spec: Callable[[dict[str, Any]], Any]
+    get_eval_report: Callable[..., dict[str, Any]]
+
+
+@cache
+def official() -> Official:
+    """Return the harness, imported once a process: it takes seconds and 200 MB."""
+    with _no_dotenv():
+        import swebench
+        from swebench.harness.grading import get_eval_report
+        from swebench.harness.run_evaluation import GIT_APPLY_CMDS
+        from swebench.harness.utils import make_test_spec
+    return Official(
+        version=str(swebench.__version__),
+        apply_commands=tuple(GIT_APPLY_CMDS),
+        make_test_spec=make_test_spec,
+        get_eval_report=get_eval_report,
+    )
+
+
+def harness_version() -> str:
+    """Return the installed harness's version, without importing it."""
+    from importlib.metadata import version
+
+    return version("swebench")
+
+
+def grade_log(test_output: Path, row: Mapping[str, Any], patch: str | None) -> dict[str, Any]:
+    """Return the official per-instance report for a test log on disk.
+
+    Raises:
+        FileNotFoundError: there is no such log.
+        KeyError: the row lacks a column of the v5 format; the message names it.
+    """
+    harness = official()
+    spec = harness.make_test_spec(dict(row))
+    prediction = {
+        "instance_id": row["instance_id"],
+        "model_name_or_path": "planprune",
+        "model_patch": patch,
+    }
+    report = harness.get_eval_report(
+        test_spec=spec,
+        prediction=prediction,
+        test_log_path=str(test_output),
+        include_tests_status=True,
+    )
+    return dict(report[row["instance_id"]])
+
+
+def eval_script(row: Mapping[str, Any]) -> str:
+    """Return the script that the harness would run for `row`.
+
+    It is the row's own script, with the test command's exit status recorded after the end marker.
+    """
+    return str(official().make_test_spec(dict(row)).eval_script)
+
+
+def grade_patch(
+    sandbox: Sandbox, row: Mapping[str, Any], patch: str | None, *, timeout_s: float
+) -> Grade:
+    """Apply `patch` in a fresh sandbox, run the instance's tests, and return the grade.
+
+    Args:
+        timeout_s: limit of the evaluation script alone.
+
+    Raises:
+        SandboxError: the sandbox broke; nothing is known about the patch.
+        DiskError: its disk is full.
+    """
+    if patch is None or not has_content(patch):
+        return without_patch(patch)
+    started = time.monotonic()
+    folder = _scratch_in(sandbox)
+    applied = _apply(sandbox, patch, folder)
+    if applied.returncode != 0:
+        return not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
+    ran = _run_tests(sandbox, eval_script(row), folder, timeout_s=timeout_s)
+    seconds = time.monotonic() - started
+    if ran.timed_out:
+        notice = f"\n\nTimeout error: {timeout_s:g} seconds exceeded."
+        return out_of_time(patch, limit_s=timeout_s, output=ran.output + notice, seconds=seconds)
+    if ran.dropped_bytes:
+        return infra_failed(
+            patch, reason=f"test log longer than {LOG_LIMIT_BYTES} bytes", seconds=seconds
+        )
+    with tempfile.TemporaryDirectory(prefix="grade-") as local:
+        log = Path(local) / "test_output.txt"
+        log.write_text(ran.output, encoding="utf-8", newline="")
+        report = grade_log(log, row, patch)
+    return from_report(report, output=ran.output, seconds=seconds)
+
+
+def apply_script(patch_path: str, commands: tuple[str, ...]) -> str:
+    """Return a bash script that applies a patch as the harness does, in one command.
+
+    Each command is tried in turn, on a tree cleaned of what the one before left behind; at last a
+    patch that is found applied already is accepted. `safe.directory` is set because a repository
+    may belong to another user than ours, where the harness is always root.
+    """
+    patch = shlex.quote(patch_path)
+    lines = [
+        "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'",
+        f"git rev-parse --git-dir || exit {NO_REPOSITORY}",
+    ]
+    for number, command in enumerate(commands):
+        if number:
+            lines.append("git checkout -- . ; git clean -fd")
+        lines.append(f"{command} {patch} && exit 0")
+    lines.append(f"git apply --check --reverse {patch} && exit 0")
+    lines.append("exit 1")
+    return "\n".join(lines) + "\n"
+
+
+def run_script(folder: str) -> str:
+    """Return the command that runs the evaluation script and keeps all it prints.
+
+    stdout and stderr go through one pipe into a file: one pipe because the start and end markers
+    come from `set -x` on stderr, a file because a sandbox bounds what a command may return, and a
+    pipe rather than the file itself because a test that opens /dev/stdout anew would truncate a
+    file. A process that the tests left behind may hold the pipe open: it is not waited for.
+    """
+    where = shlex.quote(folder)
+    return (
+        f"cd {where} && rm -f stream && mkfifo stream || exit {NO_REPOSITORY}\n"
+        f"cat < stream > test_output.txt & reader=$!\n"
+        f'(cd "$OLDPWD" && exec /bin/bash {where}/eval.sh) > stream 2>&1 < /dev/null\n'
+        "code=$?\n"
+        "for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "  kill -0 $reader 2> /dev/null || break\n"
+        "  sleep 0.05\n"
+        "done\n"
+        "kill $reader 2> /dev/null\n"
+        "exit $code\n"
+    )
+
+
+def _scratch_in(sandbox: Sandbox) -> str:
+    """Return a folder in the sandbox, outside the repository, that no other grading uses."""
+    made = sandbox.execute("mktemp -d", timeout_s=READ_TIMEOUT_S)
+    folder = last_line(made.output)
+    if made.returncode != 0 or not folder.startswith("/"):
+        raise SandboxError(f"no temporary folder in the sandbox: {made.output.strip()!r}")
+    return folder
+
+
+def _apply(sandbox: Sandbox, patch: str, folder: str) -> CommandResult:
+    patch_path = f"{folder}/patch.diff"
+    sandbox.upload(patch.encode("utf-8", "surrogateescape"), patch_path)
+    script = apply_script(patch_path, official().apply_commands)
+    applied = sandbox.execute(script, timeout_s=APPLY_TIMEOUT_S)
+    if applied.timed_out or applied.returncode == NO_REPOSITORY:
+        raise SandboxError(f"cannot apply patches in {sandbox.workdir}: {applied.output[-500:]!r}")
+    return applied
+
+
+def _run_tests(sandbox: Sandbox, script: str, folder: str, *, timeout_s: float) -> CommandResult:
+    """Return how the evaluation script ended, with the whole of what it printed."""
+    sandbox.upload(script.encode(), f"{folder}/eval.sh")
+    ran = sandbox.execute(run_script(folder), timeout_s=timeout_s)
+    try:
+        log = sandbox.download(f"{folder}/test_output.txt", limit_bytes=LOG_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        raise SandboxError(f"the test log vanished: {ran.output[-500:]!r}") from None
+    return CommandResult(
+        output=log[:LOG_LIMIT_BYTES].decode("utf-8", "replace"),
+        returncode=ran.returncode,
+        timed_out=ran.timed_out,
+        dropped_bytes=max(0, len(log) - LOG_LIMIT_BYTES),
+        wall_s=ran.wall_s,
+    )
+
+
+@contextlib.contextmanager
+def _no_dotenv() -> Iterator[None]:
+    """Keep the harness's import from reading a `.env` file into this process's environment."""
+    dotenv: ModuleType = __import__("dotenv")
+    real = dotenv.load_dotenv
+    dotenv.load_dotenv = lambda *_, **__: False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        dotenv.load_dotenv = real  # type: ignore[attr-defined]
