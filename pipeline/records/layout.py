@@ -1,0 +1,140 @@
+"""The name of every file in a results folder, and nothing about what is inside.
+
+One place knows the names, so that a worker on a node, a door on the login node and a reader on a
+laptop cannot disagree about them. The folder is described in docs/records.md.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLE_FILE = "part.parquet"
+"""The file of a table that is kept as one file and replaced whole."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+def file_name(text: str) -> str:
+    """Return `text` as a file name: letters, digits and `._+-`; anything else becomes `-`."""
+    return _UNSAFE.sub("-", text).strip("-.") or "unnamed"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths in the results folder `root`. Asking for a path creates nothing."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        """The resolved sweep, as it was launched (YAML)."""
+        return self.root / "sweep.lock.yaml"
+
+    @property
+    def analysis_plan(self) -> Path:
+        """The analysis plan that was fixed before the first run (YAML)."""
+        return self.root / "analysis.yaml"
+
+    @property
+    def plan(self) -> Path:
+        """One row a run, in execution order."""
+        return self.root / "plan.parquet"
+
+    @property
+    def dataset(self) -> Path:
+        """The benchmark rows that the plan needs, in SWE-bench's columns."""
+        return self.root / "instances.parquet"
+
+    @property
+    def prompts(self) -> Path:
+        """The verbatim templates and tool lists, one file an agent."""
+        return self.root / "prompts"
+
+    @property
+    def drain_request(self) -> Path:
+        """While this exists, workers start no new block."""
+        return self.root / "drain"
+
+    # --- claims ---
+    @property
+    def claims(self) -> Path:
+        """One small file a claimed block."""
+        return self.root / "claims"
+
+    def claim(self, block_id: str) -> Path:
+        """The claim of a block that is being worked on."""
+        return self.claims / f"{file_name(block_id)}.claim"
+
+    def claim_done(self, block_id: str) -> Path:
+        """The claim of a block whose runs are all published."""
+        return self.claims / f"{file_name(block_id)}.done"
+
+    @property
+    def compaction_claim(self) -> Path:
+        """Held by the one door that compacts."""
+        return self.claims / "compaction.claim"
+
+    # --- what workers write ---
+    @property
+    def submissions(self) -> Path:
+        """Job ids of every launch."""
+        return self.root / "submissions"
+
+    @property
+    def journals(self) -> Path:
+        """One append-only file a worker attempt."""
+        return self.root / "journals"
+
+    def journal(self, name: str) -> Path:
+        """The journal of the worker attempt `name`."""
+        return self.journals / f"{file_name(name)}.journal"
+
+    def journal_paths(self) -> list[Path]:
+        """Every journal that exists now, by name."""
+        return sorted(self.journals.glob("*.journal")) if self.journals.is_dir() else []
+
+    @property
+    def status(self) -> Path:
+        """One small JSON file a live worker."""
+        return self.root / "status"
+
+    def status_of(self, worker: str) -> Path:
+        """The status file of `worker`."""
+        return self.status / f"{file_name(worker)}.json"
+
+    @property
+    def logs(self) -> Path:
+        """Slurm, server and grading logs."""
+        return self.root / "logs"
+
+    def log(self, name: str) -> Path:
+        """The log called `name`."""
+        return self.logs / f"{file_name(name)}.log"
+
+    # --- what doors write ---
+    @property
+    def tables(self) -> Path:
+        """The Parquet tables."""
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        """The folder of one table; all its `.parquet` files together are the table."""
+        return self.tables / name
+
+    def table_file(self, name: str) -> Path:
+        """The file of a table that is one file (`runs`, `grades`, ...)."""
+        return self.table(name) / TABLE_FILE
+
+    def table_part(self, name: str, journal: str) -> Path:
+        """The rows that one journal brought to a table (`calls`, `messages`, ...)."""
+        return self.table(name) / f"{journal}.parquet"
+
+    @property
+    def report(self) -> Path:
+        """What `analyze` writes."""
+        return self.root / "report"
+
+    @property
+    def report_page(self) -> Path:
+        """The report, one self-contained HTML file."""
+        return self.report / "report.html"

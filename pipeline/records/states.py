@@ -1,0 +1,265 @@
+"""What has become of every run: the single answer, read from tables and journals.
+
+Launch, workers, grading and status all ask here. The answer is read incrementally: journals that
+are already in the tables are not opened, others are read from where the last look ended. Which of
+several records counts is decided here too, for the states and for compaction alike.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.records.failure import FailureClass, GradeClass
+from pipeline.records.frames import Damage, Frame, FrameKind
+from pipeline.records.journal import scan
+from pipeline.records.layout import Layout
+from pipeline.records.schema import check_version
+
+
+class Progress(StrEnum):
+    """How far a run has come."""
+
+    MISSING = "missing"
+    INFRA_FAILED = "infra_failed"
+    """Only infrastructure failures so far: to be run again."""
+    DONE = "done"
+    """A valid record, no valid grade of its patch yet."""
+    GRADED = "graded"
+
+
+Place = tuple[str, int]
+"""Where a record lies: journal and offset."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One record of a run or of a grade, by its head: enough to decide which one counts."""
+
+    head: Mapping[str, Any]
+    journal: str
+    offset: int
+    in_tables: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where the record lies."""
+        return (self.journal, self.offset)
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """The earlier record wins; the journal's name breaks ties on every machine alike."""
+        return (float(self.head["finished_at"]), self.journal, self.offset)
+
+    @property
+    def is_valid_run(self) -> bool:
+        """True unless our side failed."""
+        return not FailureClass(self.head["failure_class"]).is_infra
+
+    @property
+    def is_valid_grade(self) -> bool:
+        """True unless grading itself failed."""
+        return GradeClass(self.head["grade_class"]) is not GradeClass.GRADE_INFRA
+
+
+def winning_run(candidates: Iterable[Candidate]) -> Candidate:
+    """Return the record that is the run's result (DESIGN 6.5).
+
+    The valid one already in the tables, else the earliest valid one; where none is valid, the
+    latest failure, which is what there is to say about the run.
+    """
+    known = list(candidates)
+    valid = [c for c in known if c.is_valid_run]
+    if not valid:
+        return max(known, key=lambda c: c.order)
+    return min(valid, key=lambda c: (not c.in_tables, c.order))
+
+
+def winning_grade(candidates: Iterable[Candidate], patch_sha256: str | None) -> Candidate:
+    """Return the grade that counts for a run whose result has the patch `patch_sha256`.
+
+    Grades of this very patch come before stale ones, valid ones before failed ones; among equals
+    the one in the tables, then the earliest; among failures the latest.
+    """
+    known = list(candidates)
+    fresh = [c for c in known if c.head["patch_sha256"] == patch_sha256] or known
+    valid = [c for c in fresh if c.is_valid_grade]
+    if not valid:
+        return max(fresh, key=lambda c: c.order)
+    return min(valid, key=lambda c: (not c.in_tables, c.order))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """What has become of one run. Everything but `progress` is None until known."""
+
+    run_id: str
+    progress: Progress = Progress.MISSING
+    infra_attempts: int = 0
+    """Infrastructure failures recorded; the next attempt's number is one more."""
+    failure_class: FailureClass | None = None
+    patch_sha256: str | None = None
+    """None also for a run that ended without a patch."""
+    limit_patch_sha256: str | None = None
+    finished_at: float | None = None
+    journal: str | None = None
+    """Where the result is: see `frame_at`."""
+    offset: int | None = None
+    n_steps: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    wall_s: float | None = None
+    grade_class: GradeClass | None = None
+    """Of the submitted patch; also set, with `progress` DONE, while grading only failed."""
+    resolved: bool | None = None
+    grade_attempts: int = 0
+    limit_grade_class: GradeClass | None = None
+
+    @property
+    def to_run(self) -> bool:
+        """True where a valid record is still missing."""
+        return self.progress in (Progress.MISSING, Progress.INFRA_FAILED)
+
+    @property
+    def to_grade(self) -> bool:
+        """True where the submitted patch still has no valid grade."""
+        return self.progress is Progress.DONE
+
+
+class States:
+    """The states of all runs of a results folder, kept current by `refresh`.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._committed = committed_places(layout)
+        self._offsets: dict[str, int] = {}
+        self._runs: dict[str, list[Candidate]] = {}
+        self._grades: dict[str, list[Candidate]] = {}
+        self._limit_grades: dict[str, list[Candidate]] = {}
+        self._states: dict[str, RunState] = {}
+        self.damages: dict[str, list[Damage]] = {}
+        """Corrupt stretches found, by journal."""
+
+    def refresh(self) -> Mapping[str, RunState]:
+        """Read what is new and return the state of every run that has a record."""
+        touched: set[str] = set()
+        for path in self._layout.journal_paths():
+            name, start = path.stem, self._offsets.get(path.stem, 0)
+            if _size_of(path) <= start:
+                continue
+            found = scan(path, start)
+            self._offsets[name] = found.good_end
+            if found.damages:
+                self.damages.setdefault(name, []).extend(found.damages)
+            for frame in found.frames:
+                self._take(frame, name, touched)
+        for run_id in touched:
+            self._states[run_id] = self._state_of(run_id)
+        return self._states
+
+    def state_of(self, run_id: str) -> RunState:
+        """Return the state of one run as of the last `refresh`."""
+        return self._states.get(run_id) or RunState(run_id=run_id)
+
+    def _take(self, frame: Frame, journal: str, touched: set[str]) -> None:
+        if frame.kind == FrameKind.RUN:
+            group = self._runs
+        elif frame.kind == FrameKind.GRADE:
+            submitted = frame.head["patch_kind"] == "submitted"
+            group = self._grades if submitted else self._limit_grades
+        else:
+            return
+        run_id = frame.head["run_id"]
+        candidate = Candidate(
+            head=frame.head,
+            journal=journal,
+            offset=frame.offset,
+            in_tables=(journal, frame.offset) in self._committed,
+        )
+        group.setdefault(run_id, []).append(candidate)
+        touched.add(run_id)
+
+    def _state_of(self, run_id: str) -> RunState:
+        runs = self._runs.get(run_id)
+        if not runs:
+            return RunState(run_id=run_id)
+        return state_from(
+            run_id, runs, self._grades.get(run_id, []), self._limit_grades.get(run_id, [])
+        )
+
+
+def state_from(
+    run_id: str,
+    runs: list[Candidate],
+    grades: list[Candidate],
+    limit_grades: list[Candidate],
+) -> RunState:
+    """Return the state that these records amount to; `runs` must not be empty."""
+    winner = winning_run(runs)
+    head = winner.head
+    state = RunState(
+        run_id=run_id,
+        progress=Progress.DONE if winner.is_valid_run else Progress.INFRA_FAILED,
+        infra_attempts=sum(not c.is_valid_run for c in runs),
+        failure_class=FailureClass(head["failure_class"]),
+        journal=winner.journal,
+        offset=winner.offset,
+        **{name: head[name] for name in _FROM_HEAD},
+    )
+    if state.progress is not Progress.DONE:
+        return state
+    if limit_grades:
+        limit = winning_grade(limit_grades, state.limit_patch_sha256)
+        state = replace(state, limit_grade_class=GradeClass(limit.head["grade_class"]))
+    if not grades:
+        return state
+    grade = winning_grade(grades, state.patch_sha256)
+    fresh = grade.head["patch_sha256"] == state.patch_sha256
+    return replace(
+        state,
+        progress=Progress.GRADED if fresh and grade.is_valid_grade else Progress.DONE,
+        grade_class=GradeClass(grade.head["grade_class"]) if fresh else None,
+        resolved=grade.head["resolved"] if fresh else None,
+        grade_attempts=len(grades),
+    )
+
+
+_FROM_HEAD = (
+    *("patch_sha256", "limit_patch_sha256", "finished_at", "n_steps", "input_tokens"),
+    *("output_tokens", "wall_s"),
+)
+
+
+def committed_places(layout: Layout) -> set[Place]:
+    """Return where the records lie that `runs`, `grades` and `limit_grades` were made from."""
+    places: set[Place] = set()
+    for name in ("runs", "grades", "limit_grades"):
+        path = layout.table_file(name)
+        if path.exists():
+            table = pq.read_table(path, columns=["journal", "journal_offset"])
+            check_version(table.schema, str(path))
+            places.update(
+                zip(
+                    table["journal"].to_pylist(),
+                    table["journal_offset"].to_pylist(),
+                    strict=True,
+                )
+            )
+    return places
+
+
+def run_states(layout: Layout, run_ids: Iterable[str] = ()) -> dict[str, RunState]:
+    """Return the state of every run that has a record, and of `run_ids`, known or missing."""
+    states = States(layout)
+    known = states.refresh()
+    return {**{run_id: RunState(run_id=run_id) for run_id in run_ids}, **known}
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size
