@@ -1,0 +1,174 @@
+"""Exact prefix-cache accounting: what of each prompt a cache that never forgets would have had.
+
+The first two of the three views of METHODS 4: the exact longest common prefix with anything the
+same run sent or received before, and that rounded down to the server's block. The third is what the
+server reports, and never mixed with these. One object serves worker, ingest and replay. Prices are
+not here, and neither is how a message becomes a piece (`prompt_pieces`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.context.prefix_tree import PrefixTree, common_length, ids_as_text
+from pipeline.protocols import TokenCounter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """One message of a prompt as the template renders it."""
+
+    text: str
+    n_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallCache:
+    """How one prompt divides; `lcp_tokens + new_tokens + rebilled_tokens == prompt_tokens`."""
+
+    prompt_tokens: int
+    lcp_tokens: int
+    """Held by an earlier prompt + completion of the run, at most `prompt_tokens - 1`."""
+    lcp_block_tokens: int | None
+    """The same rounded down to whole blocks; None where the block size is unknown."""
+    new_tokens: int
+    rebilled_tokens: int
+    """Outside the prefix, of messages that an earlier prompt held."""
+
+
+class CacheAccount:
+    """The account of one run: fed with every call in order, auxiliary ones included."""
+
+    def __init__(self, counter: TokenCounter, *, block_tokens: int | None = None) -> None:
+        self._counter = counter
+        self._block = block_tokens
+        self._texts = PrefixTree()
+        self._ids: PrefixTree | None = PrefixTree()
+        self._last_ids = ""
+        self._pieces: list[Piece] = []
+        self._unit_ends: list[int] = []
+        self._token_ends: list[int] = []
+        self._held: set[str] = set()
+
+    def charge(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        kept: int = 0,
+        prompt_tokens: int | None = None,
+        completion: str = "",
+        prompt_ids: Sequence[int] | None = None,
+        completion_ids: Sequence[int] = (),
+        aside: bool = False,
+    ) -> CallCache:
+        """Return how the next prompt divides, and remember it with its completion.
+
+        Args:
+            pieces: the prompt's messages from the `kept`-th on.
+            kept: how many leading messages are those of the call before; only a saving of work.
+            prompt_tokens: the server's count; the offline counts are scaled to it. None: their sum.
+            completion: the answer as the next prompt would render it.
+            prompt_ids: the prompt's token ids. While every call of the run has them, the prefix is
+                found on them and is exact to the token.
+            completion_ids: the answer's.
+            aside: a conversation of its own (a summary, for one), after which the next prompt's
+                `kept` again means the last prompt that was none.
+        """
+        if aside:
+            return self._aside(pieces, prompt_tokens, completion, prompt_ids, completion_ids)
+        self._keep(kept)
+        self._append(pieces)
+        offline = self._token_ends[-1] if self._token_ends else 0
+        total = offline if prompt_tokens is None else prompt_tokens
+        covered, prefix = self._text_prefix(kept, completion)
+        scale = total / offline if offline else 0.0
+        exact = self._id_prefix(prompt_ids, completion_ids)
+        lcp = min(round(prefix * scale) if exact is None else exact, max(total - 1, 0))
+        rebilled = min(round(self._held_outside(covered, prefix) * scale), total - lcp)
+        if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
+            # The one token that is always computed again, of a prompt that was sent before.
+            rebilled = 1
+        self._held.update(piece.text for piece in pieces)
+        return CallCache(
+            prompt_tokens=total,
+            lcp_tokens=lcp,
+            lcp_block_tokens=None if self._block is None else lcp - lcp % self._block,
+            new_tokens=total - lcp - rebilled,
+            rebilled_tokens=rebilled,
+        )
+
+    def _aside(
+        self,
+        pieces: Sequence[Piece],
+        prompt_tokens: int | None,
+        completion: str,
+        prompt_ids: Sequence[int] | None,
+        completion_ids: Sequence[int],
+    ) -> CallCache:
+        main = self._pieces, self._unit_ends, self._token_ends, self._last_ids
+        places = self._texts.cursor, None if self._ids is None else self._ids.cursor
+        self._pieces, self._unit_ends, self._token_ends, self._last_ids = [], [], [], ""
+        cost = self.charge(
+            pieces,
+            prompt_tokens=prompt_tokens,
+            completion=completion,
+            prompt_ids=prompt_ids,
+            completion_ids=completion_ids,
+        )
+        self._pieces, self._unit_ends, self._token_ends, self._last_ids = main
+        self._texts.cursor = places[0]
+        if self._ids is not None and places[1] is not None:
+            self._ids.cursor = places[1]
+        return cost
+
+    def _keep(self, kept: int) -> None:
+        if not 0 <= kept <= len(self._pieces):
+            raise ValueError(f"kept {kept} messages of a prompt of {len(self._pieces)}")
+        del self._pieces[kept:], self._unit_ends[kept:], self._token_ends[kept:]
+
+    def _append(self, pieces: Sequence[Piece]) -> None:
+        units = self._unit_ends[-1] if self._unit_ends else 0
+        tokens = self._token_ends[-1] if self._token_ends else 0
+        for piece in pieces:
+            units += len(piece.text)
+            tokens += piece.n_tokens
+            self._pieces.append(piece)
+            self._unit_ends.append(units)
+            self._token_ends.append(tokens)
+
+    def _text_prefix(self, kept: int, completion: str) -> tuple[int, int]:
+        """Return whole messages and offline tokens of the prefix sent before."""
+        kept_units = self._unit_ends[kept - 1] if kept else 0
+        self._texts.go_back(kept_units)
+        new = "".join(piece.text for piece in self._pieces[kept:])
+        units = kept_units + self._texts.go_on(new)
+        self._texts.go_on(completion)
+        whole = bisect_right(self._unit_ends, units)
+        tokens = self._token_ends[whole - 1] if whole else 0
+        inside = units - (self._unit_ends[whole - 1] if whole else 0)
+        if inside:
+            piece = self._pieces[whole]
+            # The last common token may end differently in the two texts, so it does not count.
+            common = self._counter.count(piece.text[:inside]) - 1
+            tokens += max(0, min(common, piece.n_tokens))
+        return whole, tokens
+
+    def _id_prefix(self, prompt: Sequence[int] | None, completion: Sequence[int]) -> int | None:
+        if self._ids is None or prompt is None:
+            self._ids = None
+            return None
+        text = ids_as_text(prompt)
+        kept = common_length(self._last_ids, 0, text, 0)
+        self._ids.go_back(kept)
+        prefix = kept + self._ids.go_on(text[kept:])
+        self._ids.go_on(ids_as_text(completion))
+        self._last_ids = text
+        return prefix
+
+    def _held_outside(self, whole: int, prefix: int) -> int:
+        """Return the tokens beyond the prefix of messages that an earlier prompt held."""
+        held = 0
+        for piece, end in zip(self._pieces[whole:], self._token_ends[whole:], strict=True):
+            if piece.text in self._held:
+                held += min(piece.n_tokens, end - prefix)
+        return held

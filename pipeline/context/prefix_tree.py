@@ -1,0 +1,100 @@
+"""A radix tree over everything a run has sent, to find the longest prefix it sent before.
+
+A prompt of a run nearly always repeats the one before it and then goes on, so the tree keeps a
+cursor: moving it back to where two prompts part and going on from there costs only what is new,
+and a whole run costs its trajectory and not its calls times its prompt. Units are characters; a
+sequence of token ids is a string of as many characters.
+"""
+
+from collections.abc import Iterable
+
+
+def ids_as_text(ids: Iterable[int]) -> str:
+    """Return token ids as a string with one character an id, for `PrefixTree`."""
+    return "".join(map(chr, ids))
+
+
+def common_length(a: str, a_start: int, b: str, b_start: int) -> int:
+    """Return how many characters of `a` and `b` agree from the given places on."""
+    limit = min(len(a) - a_start, len(b) - b_start)
+    if a[a_start : a_start + limit] == b[b_start : b_start + limit]:
+        return limit
+    agreed, step = 0, 64
+    while step:
+        end = min(limit, agreed + step)
+        if a[a_start + agreed : a_start + end] == b[b_start + agreed : b_start + end]:
+            agreed = end
+            step = min(step * 4, limit - agreed)
+        elif end - agreed == 1:
+            return agreed
+        else:
+            # Somewhere in this window they part; the window halves until it is one character.
+            limit = end
+            step = (end - agreed) // 2
+    return agreed
+
+
+class Node:
+    """The end of an edge of the tree; a place to come back to."""
+
+    __slots__ = ("children", "end", "parent", "text")
+
+    def __init__(self, parent: "Node | None", text: str) -> None:
+        self.parent = parent
+        self.text = text
+        self.end: int = (0 if parent is None else parent.end) + len(text)
+        self.children: dict[str, Node] = {}
+
+
+class PrefixTree:
+    """Strings sent so far, and a cursor at the end of the last one."""
+
+    def __init__(self) -> None:
+        self.root = Node(None, "")
+        self.cursor = self.root
+        """May be kept and set again: a place stays valid whatever is added elsewhere."""
+
+    def go_back(self, depth: int) -> None:
+        """Move the cursor up to `depth` units from the start.
+
+        Raises:
+            ValueError: the cursor is not that deep.
+        """
+        node = self.cursor
+        if not 0 <= depth <= node.end:
+            raise ValueError(f"cannot go back to {depth}: the last string has {node.end} units")
+        while node.parent is not None and node.parent.end >= depth:
+            node = node.parent
+        if node.end > depth:
+            node = _split(node, len(node.text) - (node.end - depth))
+        self.cursor = node
+
+    def go_on(self, text: str) -> int:
+        """Append `text` at the cursor; return how much of it had been sent before from here."""
+        place = 0
+        while place < len(text):
+            child = self.cursor.children.get(text[place])
+            if child is None:
+                self.cursor = _attach(self.cursor, text[place:])
+                return place
+            same = common_length(child.text, 0, text, place)
+            self.cursor = child if same == len(child.text) else _split(child, same)
+            place += same
+        return place
+
+
+def _attach(parent: Node, text: str) -> Node:
+    node = parent.children[text[0]] = Node(parent, text)
+    return node
+
+
+def _split(node: Node, at: int) -> Node:
+    """Put a node into the edge to `node` after `at` units, and return it."""
+    parent = node.parent
+    if parent is None:
+        raise ValueError("the root has no edge to split")
+    upper = _attach(parent, node.text[:at])
+    node.text = node.text[at:]
+    node.parent = upper
+    upper.children[node.text[0]] = node
+    return upper
