@@ -123,7 +123,10 @@ def _explained(error: Exception, overrides: Sequence[str], conf: Path) -> str:
         bad = next((o for o in overrides if o in text), "")
         key, _, value = bad.partition("=")
         quoted = f"""'{key}="{value}"'"""
-        return f"cannot read the override {bad!r}. A value with special characters is quoted twice: {quoted}"
+        return (
+            f"cannot read the override {bad!r}. "
+            f"A value with special characters is quoted twice: {quoted}"
+        )
     if isinstance(error, ConfigCompositionException) and "Could not override" in text:
         key = re.search(r"override '([^']+)'", text)
         if key is not None:
@@ -140,7 +143,10 @@ def _no_such_key(key: str, conf: Path) -> str:
     keys = sorted(_paths(tree))
     near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"no key {key!r} to override.{hint} (A key that does not exist yet is added with +{key}=...)"
+    return (
+        f"no key {key!r} to override.{hint} "
+        f"(A key that does not exist yet is added with +{key}=...)"
+    )
 
 
 def _paths(tree: Any, prefix: str = "") -> list[str]:

@@ -32,7 +32,8 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
     if not layout.lock.exists():
         if layout.root.is_dir() and any(layout.root.iterdir()) and not layout.plan.exists():
             raise FolderError(
-                f"{layout.root} is not empty and holds no sweep; name another folder with results=DIR"
+                f"{layout.root} is not empty and holds no sweep; "
+                "name another folder with results=DIR"
             )
         return "new", sweep
     locked = read_lock(layout.lock)

@@ -1,0 +1,84 @@
+"""What this machine's Slurm says, where there is one: states of jobs, and this job's own end.
+
+Silence is not failure: a job that neither squeue nor sacct knows is UNKNOWN, and only a queue that
+answered makes a job ENDED.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from pipeline.host.process import run_command
+
+COMMAND_TIMEOUT_S = 60.0
+
+
+class JobState(StrEnum):
+    """What is known of a job."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+_ALIVE = {
+    "PENDING": JobState.PENDING,
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "SUSPENDED": JobState.RUNNING,
+    "CONFIGURING": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,
+    "RUNNING": JobState.RUNNING,
+    "STOPPED": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+}
+
+
+def job_states(job_ids: Iterable[str]) -> dict[str, JobState]:
+    """Return the state of each job (`123` or `123_4`), asking squeue once.
+
+    A job that the queue no longer lists has ended. A queue that does not answer leaves all of
+    them UNKNOWN.
+    """
+    wanted = list(dict.fromkeys(job_ids))
+    if not wanted:
+        return {}
+    listed = _squeue()
+    if listed is None:
+        return dict.fromkeys(wanted, JobState.UNKNOWN)
+    return {
+        job_id: listed.get(job_id, listed.get(job_id.partition("_")[0], JobState.ENDED))
+        for job_id in wanted
+    }
+
+
+def _squeue() -> dict[str, JobState] | None:
+    """Return this user's jobs by id, None when squeue gave no answer."""
+    if shutil.which("squeue") is None:
+        return None
+    done = run_command(
+        ["squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format=%i %T"],
+        timeout_s=COMMAND_TIMEOUT_S,
+    )
+    if done.returncode != 0 or done.timed_out:
+        return None
+    return dict(_listed(done.text.splitlines()))
+
+
+def _listed(lines: Sequence[str]) -> Iterable[tuple[str, JobState]]:
+    for line in lines:
+        job_id, _, state = line.strip().partition(" ")
+        if job_id:
+            yield job_id, _ALIVE.get(state.strip(), JobState.ENDED)
+
+
+def job_id_of(env: Mapping[str, str]) -> str | None:
+    """Return this Slurm job's id as squeue lists it, None outside a job."""
+    if "SLURM_ARRAY_JOB_ID" in env and "SLURM_ARRAY_TASK_ID" in env:
+        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+    return env.get("SLURM_JOB_ID")

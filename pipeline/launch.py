@@ -1,0 +1,102 @@
+"""Launch a sweep, or go on with one: expand, validate, lock, run or submit, grade, report.
+
+    python -m pipeline.launch +sweep=NAME [cluster=local|slurm|grace] [key=value ...]
+
+Sweeps are files in conf/sweep. `dry_run=true` prints cells, runs, jobs and cost and writes nothing.
+Launching again resumes: only what is missing, or failed on our side, is run.
+
+Keys of every day:
+    results=DIR       results folder (default: results/<sweep>)
+    model=NAME        a model of conf/model, instead of the sweep's
+    dataset=PATH      file with the benchmark's rows (json, jsonl or parquet)
+    sandbox=KIND      local | apptainer
+    seeds=[0,1,2]     replicates
+    instances.sample=25, instances.ids=[ID,...]
+    arms.NAME.KEY=VALUE   a parameter of one arm; +arm@arms.NEW=ARM adds an arm
+    max_gpu_hours=N   refuse to submit more
+    force=true        submit although earlier jobs may be alive
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.analyze import analyze_door
+from pipeline.benchmarks.rows import DatasetError
+from pipeline.compact import compact_door
+from pipeline.planning.cluster_run import AliveError, submit_sweep
+from pipeline.planning.config import ConfigError, known, sweep_spec
+from pipeline.planning.display import LiveDisplay, grid_view
+from pipeline.planning.estimate import estimate_text, estimated
+from pipeline.planning.folder import FolderError, check_folder, write_folder
+from pipeline.planning.local_run import StuckError, run_all
+from pipeline.planning.preflight import problems
+from pipeline.planning.prepare import Prepared, prepared
+from pipeline.records.failure import DiskError
+from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError
+from pipeline.records.states import run_states
+
+REFUSALS = (ConfigError, DatasetError, FolderError, LockError, StuckError, AliveError, DiskError)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not arguments or {"-h", "--help"} & set(arguments):
+        console.print(__doc__, markup=False)
+        for group in ("sweep", "arm", "model", "cluster"):
+            console.print(f"{group}s: {', '.join(known(group))}", markup=False)
+        return 0
+    try:
+        return launch(arguments, console)
+    except REFUSALS as error:
+        print(f"launch: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; what was finished is kept. Launch again to go on.", file=sys.stderr)
+        return 130
+
+
+def launch(overrides: Sequence[str], console: Console) -> int:
+    """Launch what `overrides` describe; return the exit status."""
+    spec = sweep_spec(overrides)
+    layout = Layout(Path(spec.results))
+    opened, sweep = check_folder(layout, prepared(spec))
+    states = run_states(layout) if opened != "new" else {}
+    todo = [r for r in sweep.runs if r.run_id not in states or states[r.run_id].to_run]
+    estimate = estimated(spec, todo)
+    console.print(f"sweep {spec.name} ({opened}) in {layout.root}", markup=False)
+    if spec.dry_run or opened != "resumed":
+        console.print(grid_view(sweep.runs))
+    if todo:
+        console.print(estimate_text(estimate), markup=False)
+    found = problems(sweep, estimate)
+    for problem in found:
+        print(f"launch: {problem}", file=sys.stderr)
+    if spec.dry_run:
+        console.print("dry run: nothing was written")
+        return 2 if found else 0
+    if found:
+        return 2
+    write_folder(layout, sweep, opened)
+    if spec.cluster.kind == "slurm":
+        return submit_sweep(layout, sweep, console)
+    return _run_here(layout, sweep, console)
+
+
+def _run_here(layout: Layout, sweep: Prepared, console: Console) -> int:
+    """Run to the end on this machine, then compact, analyse and print the paired table."""
+    with LiveDisplay(console) as display:
+        run_all(layout, sweep.lock, sweep.runs, display.show)
+    compact_door(layout.root)
+    if sweep.lock.spec.analyze and sweep.lock.spec.grade:
+        return analyze_door(layout.root, console)
+    console.print(f"done; next: python -m pipeline.analyze {layout.root}", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

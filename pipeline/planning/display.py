@@ -1,0 +1,131 @@
+"""What a person sees of a sweep: the live display, the status page, the plan of a dry run."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.planning.progress import Progress
+from pipeline.records.plan import PlannedRun
+
+PLAIN_EVERY_S = 10.0
+
+
+class LiveDisplay:
+    """Shows progress in place on a terminal, as a line now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._last_line_at = 0.0
+        self._last_phase = ""
+
+    def __enter__(self) -> "LiveDisplay":
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, phase: str, progress: Progress) -> None:
+        """Show `progress`; `phase` is what is being done."""
+        if self._live is not None:
+            self._live.update(live_view(phase, progress))
+            return
+        now = time.monotonic()
+        if phase != self._last_phase or now - self._last_line_at >= PLAIN_EVERY_S:
+            self._last_phase, self._last_line_at = phase, now
+            self._console.print(f"{phase}: {one_line(progress)}", highlight=False)
+
+
+def one_line(progress: Progress) -> str:
+    """Return the state of a sweep in one line."""
+    parts = [
+        f"{progress.finished}/{progress.planned} runs",
+        f"{progress.graded} graded",
+        f"{progress.running} running",
+    ]
+    if progress.infra_failed:
+        parts.append(f"{progress.infra_failed} failed on our side, to be repeated")
+    if progress.tokens_per_s:
+        parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
+    if progress.eta_s is not None and not progress.all_run:
+        parts.append(f"{duration(progress.eta_s)} left")
+    return ", ".join(parts)
+
+
+def live_view(phase: str, progress: Progress) -> RenderableType:
+    """Return the in-place display."""
+    done = progress.graded if phase == "grading" else progress.finished
+    bar = ProgressBar(total=max(1, progress.planned), completed=done, width=40)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(Text(phase, style="bold"), bar, Text(f"{done}/{progress.planned}"))
+    return Group(grid, Text(one_line(progress), style="dim"))
+
+
+def status_view(progress: Progress) -> RenderableType:
+    """Return the page that `status` shows."""
+    table = Table(title=None, header_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in ("model", "arm", "seed"):
+        table.add_column(column)
+    for column in ("planned", "finished", "failed (ours)", "graded"):
+        table.add_column(column, justify="right")
+    for cell in progress.cells:
+        counts = (cell.planned, cell.finished, cell.infra_failed, cell.graded)
+        table.add_row(cell.model, cell.arm, str(cell.seed), *map(str, counts))
+    lines = [Text(one_line(progress), style="bold")]
+    if progress.failure_classes:
+        lines.append(Text("runs by ending: " + counted(progress.failure_classes)))
+    if progress.grade_classes and progress.all_graded:
+        lines.append(Text("grades: " + counted(progress.grade_classes)))
+    lines += [Text(worker_line(worker)) for worker in progress.workers]
+    lines += [
+        Text(f"journal {name} is damaged; what is readable counts", style="yellow")
+        for name in progress.damaged_journals
+    ]
+    return Group(table, *lines)
+
+
+def worker_line(worker: object) -> str:
+    """Return one live worker in one line."""
+    if not isinstance(worker, dict):
+        return str(worker)
+    return (
+        f"worker {worker.get('worker')} on {worker.get('host')}: "
+        f"{worker.get('finished', 0)} finished, {len(worker.get('in_flight') or ())} in flight, "
+        f"last sign {worker.get('age_s', 0.0):.0f} s ago"
+    )
+
+
+def grid_view(runs: Sequence[PlannedRun]) -> RenderableType:
+    """Return the cells of a plan as a table."""
+    cells = Counter((run.benchmark, run.model, run.agent, run.arm, run.seed) for run in runs)
+    table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in ("benchmark", "model", "agent", "arm", "seed"):
+        table.add_column(column)
+    table.add_column("runs", justify="right")
+    for key, n_runs in sorted(cells.items()):
+        table.add_row(*map(str, key), str(n_runs))
+    return table
+
+
+def counted(counts: object) -> str:
+    """Return counts as `3 ok, 1 limit_steps`, most frequent first."""
+    return ", ".join(f"{n} {name}" for name, n in Counter(counts).most_common())  # type: ignore[arg-type]
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

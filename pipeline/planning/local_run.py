@@ -1,0 +1,168 @@
+"""A sweep on this machine: worker processes to the end, watched and started again when they die.
+
+Ctrl-C stops the workers, which publish what is finished; launching again continues. A worker that
+was killed leaves its claims to the next one, so the loop here only looks at what is still open.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pipeline.host.process import ProcessIdentity, is_alive, process_identity
+from pipeline.planning.progress import Progress, progress_of
+from pipeline.planning.submit import (
+    JobRequest,
+    job_requests,
+    live_local_launchers,
+    live_local_workers,
+    submit_local,
+)
+from pipeline.records.layout import Layout
+from pipeline.records.lock import Lock
+from pipeline.records.plan import PlannedRun, blocks_of
+from pipeline.records.states import RunState, States
+
+POLL_S = 0.25
+STOP_GRACE_S = 20.0
+
+Show = Callable[[str, Progress], None]
+
+
+class StuckError(Exception):
+    """The workers ended and left runs open that no further attempt will close."""
+
+
+def run_all(layout: Layout, lock: Lock, runs: Sequence[PlannedRun], show: Show) -> None:
+    """Run what is open, then grade what is ungraded; return when all is done.
+
+    Raises:
+        StuckError: runs stay open after `max_attempts` rounds of workers.
+        KeyboardInterrupt: passed on once the workers have stopped.
+    """
+    wait_for_earlier_workers(layout, lambda text: show(text, _now(layout, runs, States(layout))))
+    _rounds(layout, lock, runs, show, phase="rollouts")
+    if lock.spec.grade:
+        _rounds(layout, lock, runs, show, phase="grading")
+
+
+def wait_for_earlier_workers(layout: Layout, say: Callable[[str], None]) -> None:
+    """Return once no worker of an earlier launch lives on this machine.
+
+    Raises:
+        StuckError: another launcher is running on this folder.
+    """
+    others = live_local_launchers(layout)
+    if others:
+        raise StuckError(
+            f"another launch (process {others[0].pid}) is running on {layout.root}; "
+            f"watch it with: python -m pipeline.status {layout.root} --watch"
+        )
+    while workers := live_local_workers(layout):
+        pids = ", ".join(str(worker.pid) for worker in workers)
+        say(f"waiting for workers of an earlier launch to stop ({pids})")
+        time.sleep(POLL_S)
+
+
+def _rounds(
+    layout: Layout, lock: Lock, runs: Sequence[PlannedRun], show: Show, *, phase: str
+) -> None:
+    """Start workers for what is open until nothing is, at most `max_attempts` times idle."""
+    states = States(layout)
+    idle_rounds = 0
+    while requests := open_requests(lock, runs, states.refresh(), phase):
+        before = _n_open(runs, states, phase)
+        _one_round(layout, runs, states, requests, show, phase)
+        states.refresh()
+        if _n_open(runs, states, phase) < before:
+            idle_rounds = 0
+            continue
+        idle_rounds += 1
+        if idle_rounds >= lock.spec.max_attempts:
+            raise StuckError(_stuck_text(layout, runs, states, phase))
+
+
+def _one_round(
+    layout: Layout,
+    runs: Sequence[PlannedRun],
+    states: States,
+    requests: Sequence[JobRequest],
+    show: Show,
+    phase: str,
+) -> None:
+    jobs = submit_local(layout, requests)
+    try:
+        while not all(job.done() for job in jobs):
+            show(phase, progress_of(layout, runs, states))
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        show("stopping", progress_of(layout, runs, states))
+        _stop(jobs)
+        raise
+    show(phase, progress_of(layout, runs, states))
+
+
+def _stop(jobs: Sequence[Any]) -> None:
+    """Ask the workers to publish and stop; kill what has not after the grace."""
+    identities: list[ProcessIdentity] = []
+    for job in jobs:
+        process = (
+            job._process
+        )  # submitit offers SIGINT only, which its controller answers by killing
+        identity = process_identity(process.pid)
+        if identity is not None and process.poll() is None:
+            identities.append(identity)
+            process.terminate()
+    deadline = time.monotonic() + STOP_GRACE_S
+    while any(is_alive(i) for i in identities) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for job in jobs:
+        if job._process.poll() is None:
+            job._process.kill()
+
+
+def open_requests(
+    lock: Lock,
+    runs: Sequence[PlannedRun],
+    states: Mapping[str, RunState],
+    phase: str,
+    *,
+    after_rollouts: bool = False,
+) -> list[JobRequest]:
+    """Return the jobs for what is open; `after_rollouts` counts runs that are still to come."""
+    if phase == "rollouts":
+        open_runs = [run for run in runs if _is_open(states, run, phase)]
+        n_blocks: dict[str, int] = {}
+        for block in blocks_of(open_runs):
+            n_blocks[block.model] = n_blocks.get(block.model, 0) + 1
+        return job_requests(lock, n_blocks, "rollout")
+    n_ungraded = sum(
+        _is_open(states, run, phase) or (after_rollouts and _is_open(states, run, "rollouts"))
+        for run in runs
+    )
+    return job_requests(lock, {"": n_ungraded}, "grading")
+
+
+def _is_open(states: Mapping[str, RunState], run: PlannedRun, phase: str) -> bool:
+    state = states.get(run.run_id)
+    if phase == "rollouts":
+        return state is None or state.to_run
+    return state is not None and state.to_grade
+
+
+def _n_open(runs: Sequence[PlannedRun], states: States, phase: str) -> int:
+    known = states.refresh()
+    return sum(_is_open(known, run, phase) for run in runs)
+
+
+def _now(layout: Layout, runs: Sequence[PlannedRun], states: States) -> Progress:
+    return progress_of(layout, runs, states)
+
+
+def _stuck_text(layout: Layout, runs: Sequence[PlannedRun], states: States, phase: str) -> str:
+    known = states.refresh()
+    stuck = [run.run_id for run in runs if _is_open(known, run, phase)]
+    named = "\n".join(f"  {run_id}" for run_id in stuck[:5])
+    return (
+        f"{len(stuck)} runs could not be finished ({phase}):\n{named}\n"
+        f"the workers' logs are in {layout.logs}; launch again once the cause is removed"
+    )

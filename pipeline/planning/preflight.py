@@ -1,0 +1,148 @@
+"""Every reason why a sweep would fail, found before its first job and reported all at once."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.planning.estimate import Estimate
+from pipeline.planning.prepare import Prepared
+from pipeline.spec.sweep import SweepSpec
+
+MIN_FREE_BYTES = 200_000_000
+BYTES_A_RUN = 60_000
+"""A run of 60 steps in the journal and again in the tables, compressed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One reason, and what to do about it."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
+    """Return everything that keeps `sweep` from being launched; empty when it can be."""
+    spec = sweep.lock.spec
+    return [
+        *_arms(spec),
+        *_models(spec),
+        *_sandbox(spec, sweep),
+        *_caps(spec, estimate),
+        *_disk(spec, estimate),
+    ]
+
+
+def _arms(spec: SweepSpec) -> Iterator[Problem]:
+    names = ", ".join(spec.arms)
+    if len(spec.arms) > 1 and spec.analysis.reference not in spec.arms:
+        yield Problem(
+            field="analysis.reference",
+            message=f"no arm {spec.analysis.reference!r} in this sweep; it has {names}",
+        )
+    for name in spec.analysis.contrasts:
+        if name not in spec.arms:
+            yield Problem(field="analysis.contrasts", message=f"no arm {name!r}; there are {names}")
+    for name, arm in spec.arms.items():
+        if arm.matched_to is not None and arm.matched_to not in spec.arms:
+            yield Problem(
+                field=f"arms.{name}.matched_to",
+                message=f"no arm {arm.matched_to!r} in this sweep; add it, or name one of {names}",
+            )
+
+
+def _models(spec: SweepSpec) -> Iterator[Problem]:
+    for name, model in spec.models.items():
+        if model.kind == "endpoint" and not model.base_url:
+            yield Problem(
+                field=f"models.{name}.base_url",
+                message="give the server's address: model.base_url=http://HOST:PORT/v1",
+            )
+        if model.kind == "sim" and spec.benchmark.name != "toy":
+            yield Problem(
+                field=f"models.{name}",
+                message=(
+                    "the simulated agent knows the toy benchmark only; "
+                    "choose another model with model=NAME"
+                ),
+            )
+        if model.max_tokens >= model.context_length:
+            yield Problem(
+                field=f"models.{name}.max_tokens",
+                message=f"must be below context_length ({model.context_length})",
+            )
+
+
+def _sandbox(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
+    if spec.sandbox == "local":
+        if spec.benchmark.name != "toy":
+            yield Problem(
+                field="sandbox",
+                message=(
+                    f"instances of {spec.benchmark.name} live in container images; "
+                    "use sandbox=apptainer"
+                ),
+            )
+        real = [name for name, model in spec.models.items() if model.kind != "sim"]
+        if real and not spec.allow_unsandboxed and shutil.which("bwrap") is None:
+            yield Problem(
+                field="sandbox",
+                message=(
+                    f"{', '.join(real)} would run its commands on this machine unconfined; "
+                    "install bubblewrap, use sandbox=apptainer, or accept it with "
+                    "allow_unsandboxed=true"
+                ),
+            )
+    elif spec.benchmark.name != "toy" and not spec.dry_run:
+        yield from _images(spec, sweep)
+
+
+def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
+    folder = spec.cluster.images
+    if folder is None:
+        yield Problem(
+            field="cluster.images",
+            message="name the folder of staged images: cluster.images=DIR",
+        )
+        return
+    if not Path(folder).is_dir():
+        yield Problem(
+            field="cluster.images",
+            message=(
+                f"{folder} is no folder; stage the {len(sweep.rows)} images first: "
+                f"python -m pipeline.stage images --help"
+            ),
+        )
+
+
+def _caps(spec: SweepSpec, estimate: Estimate) -> Iterator[Problem]:
+    if estimate.n_runs > spec.max_runs:
+        yield Problem(
+            field="max_runs",
+            message=f"{estimate.n_runs:,} runs are planned; allow them with max_runs=N",
+        )
+    if spec.max_gpu_hours is not None and estimate.gpu_hours > spec.max_gpu_hours:
+        yield Problem(
+            field="max_gpu_hours",
+            message=(
+                f"about {estimate.gpu_hours:,.0f} GPU-hours are needed, {spec.max_gpu_hours:,.0f} "
+                "allowed; raise the cap or cut the grid"
+            ),
+        )
+
+
+def _disk(spec: SweepSpec, estimate: Estimate) -> Iterator[Problem]:
+    folder = Path(spec.results).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    needed = MIN_FREE_BYTES + estimate.n_runs * BYTES_A_RUN
+    if free < needed:
+        yield Problem(
+            field="results",
+            message=f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB may be needed",
+        )

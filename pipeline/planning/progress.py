@@ -1,0 +1,122 @@
+"""How far a sweep is: counts per cell, rates, time left, failures by class.
+
+Read from the plan, the journals and the workers' status files; it needs no queue and no
+accounting. Solve rates by arm are not among it: nobody looks before the sweep is complete.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.host.files import read_json
+from pipeline.records.layout import Layout
+from pipeline.records.plan import PlannedRun
+from pipeline.records.states import RunState, States
+
+LIVE_S = 90.0
+"""A status file older than this is of a worker that is gone or stuck."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellProgress:
+    """One row of the display."""
+
+    model: str
+    arm: str
+    seed: int
+    planned: int
+    finished: int
+    infra_failed: int
+    graded: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The sweep at one moment."""
+
+    planned: int
+    finished: int
+    """Runs with a valid record, graded or not."""
+    infra_failed: int
+    """Runs whose only records are infrastructure failures so far."""
+    graded: int
+    running: int
+    failure_classes: Mapping[str, int]
+    grade_classes: Mapping[str, int]
+    """Over all arms together."""
+    input_tokens: int
+    tokens_per_s: float | None
+    eta_s: float | None
+    """Seconds to the last rollout at the rate so far; None until a run has finished."""
+    workers: Sequence[Mapping[str, Any]] = field(default=())
+    cells: Sequence[CellProgress] = field(default=())
+    damaged_journals: Sequence[str] = field(default=())
+
+    @property
+    def all_run(self) -> bool:
+        """True when every planned run has a valid record."""
+        return self.finished == self.planned
+
+    @property
+    def all_graded(self) -> bool:
+        """True when every planned run has a valid grade."""
+        return self.graded == self.planned
+
+
+def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> Progress:
+    """Return the sweep's progress now; `states` is kept between calls, so that this is cheap."""
+    known = states.refresh()
+    of_plan = [known.get(run.run_id) or RunState(run_id=run.run_id) for run in runs]
+    workers = live_workers(layout)
+    finished = [state for state in of_plan if not state.to_run]
+    rate = sum(float(w.get("runs_per_s") or 0.0) for w in workers)
+    token_rate = sum(float(w.get("tokens_per_s") or 0.0) for w in workers)
+    left = len(of_plan) - len(finished)
+    return Progress(
+        planned=len(of_plan),
+        finished=len(finished),
+        infra_failed=sum(s.infra_attempts > 0 and s.to_run for s in of_plan),
+        graded=sum(s.resolved is not None and not s.to_grade for s in finished),
+        running=sum(len(w.get("in_flight") or ()) for w in workers),
+        failure_classes=Counter(s.failure_class.value for s in of_plan if s.failure_class),
+        grade_classes=Counter(s.grade_class.value for s in of_plan if s.grade_class),
+        input_tokens=sum(s.input_tokens or 0 for s in finished),
+        tokens_per_s=token_rate or None,
+        eta_s=left / rate if rate > 0 else None,
+        workers=workers,
+        cells=_cells(runs, of_plan),
+        damaged_journals=sorted(states.damages),
+    )
+
+
+def live_workers(layout: Layout) -> list[dict[str, Any]]:
+    """Return the status of every worker that reported lately."""
+    reports = []
+    for path in sorted(layout.status.glob("*.json")):
+        try:
+            age_s = time.time() - path.stat().st_mtime
+            if age_s < LIVE_S:
+                reports.append({**read_json(path), "age_s": age_s})
+        except FileNotFoundError:
+            continue  # its worker ended between the listing and the look
+    return reports
+
+
+def _cells(runs: Sequence[PlannedRun], states: Sequence[RunState]) -> list[CellProgress]:
+    groups: dict[tuple[str, str, int], list[RunState]] = {}
+    for run, state in zip(runs, states, strict=True):
+        groups.setdefault((run.model, run.arm, run.seed), []).append(state)
+    return [
+        CellProgress(
+            model=model,
+            arm=arm,
+            seed=seed,
+            planned=len(members),
+            finished=sum(not s.to_run for s in members),
+            infra_failed=sum(s.infra_attempts > 0 and s.to_run for s in members),
+            graded=sum(s.resolved is not None and not s.to_grade for s in members),
+        )
+        for (model, arm, seed), members in sorted(groups.items())
+    ]

@@ -1,0 +1,191 @@
+"""From a written plan to jobs: which arrays, with which resources, through submitit.
+
+Jobs get the results folder's path and their index, and read the lock there; nothing else is
+pickled. Every launch leaves one file in `submissions/`, so that a later one can ask whether its
+jobs are alive.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import submitit
+
+from pipeline.host.files import create_exclusive, read_json
+from pipeline.host.process import ProcessIdentity, is_alive, process_identity
+from pipeline.planning.slurm_site import slurm_parameters
+from pipeline.records.layout import Layout
+from pipeline.records.lock import Lock
+from pipeline.worker import grade_job, rollout_job
+
+Role = Literal["rollout", "grading"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """One array (Slurm) or set of processes (local) to submit."""
+
+    role: Role
+    model: str
+    """Empty for grading."""
+    n_tasks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmittedJob:
+    """A job that a launch started."""
+
+    job_id: str
+    """Slurm's id with the array index, or the process id of a local job."""
+    role: Role
+    model: str
+    index: int
+
+
+def job_requests(lock: Lock, blocks_by_model: Mapping[str, int], role: Role) -> list[JobRequest]:
+    """Return the jobs for what is open: never more tasks than there are blocks or grades."""
+    pool = lock.spec.cluster.rollout if role == "rollout" else lock.spec.cluster.grading
+    return [
+        JobRequest(role=role, model=model, n_tasks=min(pool.n_tasks, n_open))
+        for model, n_open in blocks_by_model.items()
+        if n_open > 0
+    ]
+
+
+def submit_local(layout: Layout, requests: Sequence[JobRequest]) -> list[submitit.Job[Any]]:
+    """Start the requested processes on this machine and record them.
+
+    The processes ignore the terminal's Ctrl-C until their own handlers are installed: the
+    launcher tells them when to stop.
+    """
+    executor = submitit.LocalExecutor(folder=layout.logs / "submitit")
+    executor.update_parameters(timeout_min=60 * 24 * 365, stderr_to_stdout=True)
+    jobs: list[submitit.Job[Any]] = []
+    submitted = []
+    with _sigint_ignored():
+        for request in requests:
+            for index in range(request.n_tasks):
+                job = executor.submit(*_call(layout, request, index))
+                jobs.append(job)
+                submitted.append(
+                    SubmittedJob(
+                        job_id=job.job_id, role=request.role, model=request.model, index=index
+                    )
+                )
+    record_submission(layout, "local", submitted)
+    return jobs
+
+
+def submit_slurm(
+    layout: Layout,
+    lock: Lock,
+    requests: Sequence[JobRequest],
+    *,
+    after: Sequence[str] = (),
+) -> list[SubmittedJob]:
+    """Submit the requested arrays and return their tasks.
+
+    Args:
+        layout: the results folder, on a file system that the nodes share.
+        lock: the sweep.
+        requests: the arrays.
+        after: job ids that must have ended first, well or not.
+
+    Raises:
+        submitit.core.utils.FailedJobError: sbatch refused; its message is kept.
+    """
+    submitted = []
+    for request in requests:
+        executor = submitit.SlurmExecutor(
+            folder=layout.logs / "submitit" / "%A", max_num_timeout=lock.spec.cluster.max_requeues
+        )
+        executor.update_parameters(
+            **slurm_parameters(lock.spec, request.role, request.model, after=after)
+        )
+        with executor.batch():
+            jobs = [
+                executor.submit(*_call(layout, request, index)) for index in range(request.n_tasks)
+            ]
+        submitted += [
+            SubmittedJob(job_id=job.job_id, role=request.role, model=request.model, index=index)
+            for index, job in enumerate(jobs)
+        ]
+    record_submission(layout, "slurm", submitted)
+    return submitted
+
+
+def record_submission(layout: Layout, kind: str, jobs: Sequence[SubmittedJob]) -> Path:
+    """Write which jobs this launch started and return the file."""
+    me = process_identity_of_self()
+    now = datetime.now(UTC)
+    record = {
+        "kind": kind,
+        "submitted_at": now.isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "launcher": {"pid": me.pid, "start_ticks": me.start_ticks},
+        "jobs": [vars(job) for job in jobs],
+    }
+    path = layout.submissions / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}.json"
+    create_exclusive(path, json.dumps(record, indent=1).encode())
+    return path
+
+
+def submissions(layout: Layout) -> list[dict[str, Any]]:
+    """Return every recorded launch, oldest first."""
+    return [read_json(path) for path in sorted(layout.submissions.glob("*.json"))]
+
+
+def live_local_launchers(layout: Layout) -> list[ProcessIdentity]:
+    """Return launchers on this host, other than this process, that are still running."""
+    here, me = socket.gethostname(), process_identity_of_self()
+    found = {
+        ProcessIdentity(record["launcher"]["pid"], record["launcher"]["start_ticks"])
+        for record in submissions(layout)
+        if record["kind"] == "local" and record["host"] == here
+    }
+    return [identity for identity in found - {me} if is_alive(identity)]
+
+
+def live_local_workers(layout: Layout) -> list[ProcessIdentity]:
+    """Return local worker processes of earlier launches that are still running on this host."""
+    here = socket.gethostname()
+    found = []
+    for path in layout.status.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            report = read_json(path)
+            if report.get("host") == here and report.get("kind") == "local":
+                found.append(ProcessIdentity(report["pid"], report["start_ticks"]))
+    return [identity for identity in found if is_alive(identity)]
+
+
+def process_identity_of_self() -> ProcessIdentity:
+    """Return this process's own identity."""
+    identity = process_identity(os.getpid())
+    if identity is None:
+        raise RuntimeError("this process is not in /proc; is /proc mounted?")
+    return identity
+
+
+def _call(layout: Layout, request: JobRequest, index: int) -> tuple[Any, ...]:
+    root = str(layout.root.absolute())
+    if request.role == "rollout":
+        return rollout_job.main, root, request.model, index
+    return grade_job.main, root, index
+
+
+@contextlib.contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    """Start children that a Ctrl-C in the terminal does not reach."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

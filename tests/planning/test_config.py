@@ -1,0 +1,59 @@
+"""Overrides become one validated sweep, and a mistake is answered with what to write instead."""
+
+import pytest
+
+from pipeline.planning.config import ConfigError, known, sweep_spec
+
+
+def test_every_shipped_sweep_resolves():
+    for name in known("sweep"):
+        assert sweep_spec([f"+sweep={name}"]).name == name
+
+
+def test_every_shipped_model_fits_the_demo():
+    for name in known("model"):
+        extra = ["model.base_url=http://127.0.0.1:1/v1", "model.served_name=x"]
+        overrides = ["+sweep=demo", f"model={name}", *(extra if name == "endpoint" else [])]
+        assert len(sweep_spec(overrides).models) == 1
+
+
+def test_every_shipped_arm_can_be_added_under_another_name():
+    for name in known("arm"):
+        spec = sweep_spec(["+sweep=demo", f"+arm@arms.another={name}"])
+        assert spec.arms["another"].name == "another"
+
+
+def test_overrides_reach_arms_models_and_pools():
+    spec = sweep_spec(
+        ["+sweep=demo", "arms.plan_prune.seeds=[7]", "model.max_tokens=512", "seeds=[1,2,3]"]
+    )
+    assert spec.arms["plan_prune"].seeds == (7,)
+    assert spec.models["sim"].max_tokens == 512
+    assert spec.seeds == (1, 2, 3)
+
+
+def test_dataset_and_results_are_plain_keys():
+    spec = sweep_spec(["+sweep=demo", "dataset=rows.parquet", "results=there"])
+    assert (spec.benchmark.dataset, spec.results) == ("rows.parquet", "there")
+    assert sweep_spec(["+sweep=demo"]).results == "results/demo"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ([], "known: .*demo"),
+        (["+sweep=dmeo"], "Did you mean demo"),
+        (["+sweep=demo", "model=sin"], "no model named 'sin'. Did you mean sim"),
+        (["+sweep=demo", "+arm@arms.x=plan_prun"], "Did you mean plan_prune"),
+        (["+sweep=demo", "sedes=[0]"], "Did you mean 'seeds'"),
+        (["+sweep=demo", "seeds=zero"], "seeds"),
+        (["+sweep=demo", "+colour=blue"], "colour: unknown key"),
+        (["+sweep=demo", "results=/a/b=1"], "quoted twice: 'results=\"/a/b=1\"'"),
+        (["+sweep=demo", "+arms.plan_prune.policy.evry_k=3"], "did you mean `every_k`"),
+        (["+sweep=demo", "model=endpoint"], "base_url|served_name"),
+        (["+sweep=demo", "cluster=graze"], "Did you mean grace"),
+    ],
+)
+def test_a_mistake_names_the_remedy(overrides, says):
+    with pytest.raises(ConfigError, match=says):
+        sweep_spec(overrides)
