@@ -20,8 +20,9 @@ class SpecError(ValueError):
 
 
 @cache
-def _adapter(spec_type: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(spec_type, config=ConfigDict(extra="forbid"))
+def _adapter(spec_type: Any) -> TypeAdapter[Any]:
+    # Pydantic takes no config beside a dataclass, but hands a tuple's config down to one.
+    return TypeAdapter(tuple[spec_type], config=ConfigDict(extra="forbid"))
 
 
 def parsed(spec_type: type[T], data: Any) -> T:
@@ -31,20 +32,21 @@ def parsed(spec_type: type[T], data: Any) -> T:
         SpecError: unknown keys, missing keys or wrong types; all of them, each with its path.
     """
     try:
-        return _adapter(spec_type).validate_python(data)
+        spec: T = _adapter(spec_type).validate_python((data,))[0]
     except ValidationError as error:
         known = sorted(set(_field_names(spec_type)))
         raise SpecError("\n".join(_problems(error, known))) from None
+    return spec
 
 
 def plain(spec: Any) -> Any:
     """Return a spec as mappings, lists and scalars that YAML and JSON can hold."""
-    return _adapter(type(spec)).dump_python(spec, mode="json")
+    return _adapter(type(spec)).dump_python((spec,), mode="json")[0]
 
 
 def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:
     for problem in error.errors(include_url=False):
-        path = ".".join(str(part) for part in problem["loc"])
+        path = ".".join(str(part) for part in problem["loc"][1:])
         if problem["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
             near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
