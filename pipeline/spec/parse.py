@@ -21,7 +21,8 @@ class SpecError(ValueError):
 
 @cache
 def _adapter(spec_type: Any) -> TypeAdapter[Any]:
-    # Pydantic takes no config beside a dataclass, but hands a tuple's config down to one.
+    # Pydantic takes no config beside a dataclass, but hands a tuple's config down to one. (A class
+    # is hashable; mypy doubts it of `type[T]`, hence the ignores below.)
     return TypeAdapter(tuple[spec_type], config=ConfigDict(extra="forbid"))
 
 
@@ -32,7 +33,7 @@ def parsed(spec_type: type[T], data: Any) -> T:
         SpecError: unknown keys, missing keys or wrong types; all of them, each with its path.
     """
     try:
-        spec: T = _adapter(spec_type).validate_python((data,))[0]
+        spec: T = _adapter(spec_type).validate_python((data,))[0]  # type: ignore[arg-type]
     except ValidationError as error:
         known = sorted(set(_field_names(spec_type)))
         raise SpecError("\n".join(_problems(error, known))) from None
@@ -41,7 +42,7 @@ def parsed(spec_type: type[T], data: Any) -> T:
 
 def plain(spec: Any) -> Any:
     """Return a spec as mappings, lists and scalars that YAML and JSON can hold."""
-    return _adapter(type(spec)).dump_python((spec,), mode="json")[0]
+    return _adapter(type(spec)).dump_python((spec,), mode="json")[0]  # type: ignore[arg-type]
 
 
 def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:

@@ -1,0 +1,82 @@
+"""The tables of a results folder as DuckDB views, whatever of them exists.
+
+Missing tables are empty ones with their columns, missing columns are null: a folder without
+grades, or one written before a column was added, reads like any other. Nothing is loaded here;
+queries stream from Parquet.
+
+Views: every table of docs/records.md under its name, `plan`, and two that everything else uses:
+`done` (runs that ended by themselves, which judge an arm) and `verdicts` (their grades, stale ones
+left out).
+"""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from pipeline.records.columns import PLAN, TABLES, Table
+from pipeline.records.layout import Layout
+from pipeline.records.schema import check_version
+
+_SQL_TYPES = {
+    "string": "VARCHAR",
+    "json": "VARCHAR",
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+}
+
+_MEMORY_LIMIT = "3GB"
+"""Beyond this DuckDB spills to disk; a laptop and a login node both have it."""
+
+_DERIVED = """
+CREATE VIEW done AS SELECT * FROM runs WHERE failure_class NOT LIKE 'infra%';
+CREATE VIEW verdicts AS
+  SELECT g.* FROM grades g JOIN done r USING (run_id)
+  WHERE coalesce(g.patch_sha256, '') = coalesce(r.patch_sha256, '');
+"""
+
+
+def open_tables(results: Path) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory DuckDB with one view for each table of the results folder.
+
+    Raises:
+        ValueError: a file was written by a newer version of this package.
+    """
+    layout = Layout(results)
+    connection = duckdb.connect()
+    connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
+    connection.execute("SET preserve_insertion_order = false")
+    for table in TABLES.values():
+        files = sorted(layout.table(table.name).glob("*.parquet"))
+        connection.execute(view_sql(table, files))
+    plan_files = [layout.plan] if layout.plan.exists() else []
+    connection.execute(view_sql(PLAN, plan_files))
+    connection.execute(_DERIVED)
+    return connection
+
+
+def view_sql(table: Table, files: list[Path]) -> str:
+    """Return the statement that makes `table` a view over `files`.
+
+    Raises:
+        ValueError: a file was written by a newer version of this package.
+    """
+    stored: set[str] = set()
+    for path in files:
+        schema = pq.read_schema(path)
+        check_version(schema, str(path))
+        stored |= set(schema.names)
+    columns = [
+        f'"{c.name}"' if c.name in stored else f'CAST(NULL AS {_SQL_TYPES[c.type]}) AS "{c.name}"'
+        for c in table.columns
+    ]
+    known = {c.name for c in table.columns}
+    columns += [f'"{name}"' for name in sorted(stored - known)]
+    listed = ", ".join(_quoted(str(path)) for path in files)
+    source = f"FROM read_parquet([{listed}], union_by_name = true)" if files else "WHERE false"
+    return f'CREATE VIEW "{table.name}" AS SELECT {", ".join(columns)} {source}'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
