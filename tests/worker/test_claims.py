@@ -45,7 +45,7 @@ def elsewhere(layout: Layout, clock: Clock | None = None) -> ClaimBoard:
 def forkserver() -> multiprocessing.context.ForkServerContext:
     """Processes that start quickly and inherit no thread of the test runner's."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipeline.worker.claims"])
+    context.set_forkserver_preload(["pipeline.worker.claims", __name__])
     return context
 
 
