@@ -1,0 +1,58 @@
+"""May another run start? The job's end, and how long runs take.
+
+A run that cannot end before its job does is lost work, so none is started when less time is left
+than the 95th percentile of run times plus a margin. Pure arithmetic on clocks that are passed in;
+signals and other reasons to stop are `pipeline.worker.stopping`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+KNOWN_RUNS = 5
+"""Until so many run times are known, the configured expectation is used."""
+
+
+def percentile_95(values: list[float]) -> float:
+    """Return the nearest-rank 95th percentile.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("no run times")
+    return sorted(values)[math.ceil(0.95 * len(values)) - 1]
+
+
+@dataclass(slots=True)
+class Deadline:
+    """When this job ends, and what a run takes."""
+
+    end_unix_s: float | None
+    """None: nobody will end us."""
+    margin_s: float
+    """Kept free for draining and teardown."""
+    expected_wall_s: float
+    now_unix_s: Callable[[], float]
+    wall_s: list[float] = field(default_factory=list)
+    """Run times known so far, those of other workers included."""
+
+    @property
+    def run_s(self) -> float:
+        """Return the time to allow a run."""
+        if len(self.wall_s) < KNOWN_RUNS:
+            return self.expected_wall_s
+        return percentile_95(self.wall_s)
+
+    @property
+    def left_s(self) -> float:
+        """Return the time until the job's end, infinite where there is none."""
+        return math.inf if self.end_unix_s is None else self.end_unix_s - self.now_unix_s()
+
+    def may_start(self) -> bool:
+        """Return whether a run that starts now is likely to end in time."""
+        return self.left_s >= self.run_s + self.margin_s
+
+    def must_abort(self, reserve_s: float) -> bool:
+        """Return whether runs in flight have to be given up, to publish and clean up in time."""
+        return self.left_s <= reserve_s
