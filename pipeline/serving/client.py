@@ -1,0 +1,346 @@
+"""One completion from an OpenAI-compatible server: the request's bytes, the reply, the retries.
+
+Owns the HTTP client. Only failures of our side are repeated (no connection, 5xx, 429, a timeout,
+a torn answer), with jitter and within a bound, and not at all once the server is known to be gone.
+Connections persist, one a thread; proxies are never used. Does not know mini, policies, or how a
+server is started.
+"""
+
+import http.client
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
+from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.spec.model import ModelSpec
+
+_OVERFLOW = re.compile(
+    r"maximum context length|longer than the maximum|context_length_exceeded|exceeds the maximum",
+    re.IGNORECASE,
+)
+
+
+STALE_WITHIN_S = 1.0
+"""A persistent connection that breaks this soon had been closed before the request."""
+
+
+class RequestRefusedError(ServerError):
+    """The server refuses the request as such: a configuration error, which no retry mends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How long a failing server is asked again."""
+
+    max_attempts: int = 6
+    total_s: float = 600.0
+    """No attempt starts later than this after the first."""
+    first_wait_s: float = 0.5
+    """Doubled after every failure, times a random factor between 0.5 and 1."""
+    max_wait_s: float = 30.0
+
+
+class HttpCompleter:
+    """A `Completer` over HTTP. May be shared by threads."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        retry: RetryPolicy | None = None,
+        server_alive: Callable[[], bool] = lambda: True,
+        connect_timeout_s: float = 10.0,
+        rng: random.Random | None = None,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Prepare requests; nothing is connected yet.
+
+        Args:
+            model: names the model, its sampling and its timeout.
+            base_url: up to and including `/v1`.
+            api_key: sent as a bearer token.
+            retry: bounds of the retries.
+            server_alive: asked after a failure; False ends the retries at once.
+            connect_timeout_s: limit of connecting; an answer may take `model.request_timeout_s`.
+            rng: source of the jitter.
+            now: Unix time, for `started_at`.
+            clock: monotonic, for durations.
+            sleep: waits between attempts.
+        """
+        self._pool = _Pool(base_url, connect_timeout_s, model.request_timeout_s, api_key, clock)
+        self._fixed = _fixed_fields(model)
+        self._temperature = model.sampling.temperature
+        # vLLM leaves the count out on a miss, and we start it with the count switched on.
+        self._no_count_is_a_miss = model.kind == "vllm"
+        self._retry = retry or RetryPolicy()
+        self._server_alive, self._rng = server_alive, rng or random.Random()
+        self._now, self._clock, self._sleep = now, clock, sleep
+
+    def complete(self, request: ChatRequest) -> ChatReply:
+        """Return the reply.
+
+        Raises:
+            ServerError: no answer after every retry, or the server is gone or refuses.
+            ContextOverflowError: the prompt does not fit the window.
+        """
+        body = self._body(request)
+        first = self._clock()
+        n_failed_sent = 0
+        for attempt in range(1, self._retry.max_attempts + 1):
+            started_at, started = self._now(), self._clock()
+            try:
+                status, data = self._pool.post("/chat/completions", body)
+                reply = _reply_of(status, data)
+            except _NotSentError as error:
+                failure: Exception = error
+            except _TransientError as error:
+                failure = error
+                n_failed_sent += 1
+            else:
+                return self._chat_reply(reply, started_at, self._clock() - started, n_failed_sent)
+            self._wait_or_give_up(failure, attempt, first)
+        raise AssertionError("unreachable: the last attempt gives up")
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._pool.drop()
+
+    def _body(self, request: ChatRequest) -> bytes:
+        fields: dict[str, Any] = {"seed": request.seed, "max_tokens": request.max_tokens}
+        temperature = self._temperature if request.temperature is None else request.temperature
+        if temperature is not None:
+            fields["temperature"] = temperature
+        if request.cache_salt:
+            fields["cache_salt"] = request.cache_salt
+        if request.tool_choice is not None:
+            fields["tool_choice"] = request.tool_choice
+        fields |= request.extra
+        tools = b"" if request.tools == b"[]" else b',"tools":' + request.tools
+        head = json.dumps(self._fixed | fields, ensure_ascii=False).encode()
+        return b"".join((head[:-1], tools, b',"messages":[', b",".join(request.messages), b"]}"))
+
+    def _wait_or_give_up(self, failure: Exception, attempt: int, first: float) -> None:
+        retry = self._retry
+        if not self._server_alive():
+            raise ServerError(f"the model server is gone: {failure}") from failure
+        wait_s = min(retry.first_wait_s * 2 ** (attempt - 1), retry.max_wait_s)
+        wait_s *= 0.5 + self._rng.random() / 2
+        if attempt >= retry.max_attempts or self._clock() - first + wait_s > retry.total_s:
+            raise ServerError(
+                f"no answer from {self._pool.base_url} after {attempt} attempts: {failure}; see the"
+                " server's log"
+            ) from failure
+        self._sleep(wait_s)
+
+    def _chat_reply(
+        self, reply: Mapping[str, Any], started_at: float, latency_s: float, n_failed_sent: int
+    ) -> ChatReply:
+        choice = reply["choices"][0]
+        message, usage = choice["message"], reply["usage"]
+        prompt_details = usage.get("prompt_tokens_details") or {}
+        completion_details = usage.get("completion_tokens_details") or {}
+        cached = prompt_details.get("cached_tokens")
+        reasoning = message.get("reasoning") or message.get("reasoning_content")
+        return ChatReply(
+            content=_clean(message.get("content") or ""),
+            reasoning=_clean(reasoning) if reasoning else None,
+            tool_calls=tuple(
+                _tool_call(call, number)
+                for number, call in enumerate(message.get("tool_calls") or ())
+            ),
+            finish_reason=choice.get("finish_reason"),
+            prompt_tokens=usage["prompt_tokens"],
+            cached_tokens=0 if cached is None and self._no_count_is_a_miss else cached,
+            completion_tokens=usage["completion_tokens"],
+            reasoning_tokens=completion_details.get("reasoning_tokens"),
+            prompt_token_ids=reply.get("prompt_token_ids"),
+            completion_token_ids=choice.get("token_ids"),
+            latency_s=latency_s,
+            # Each repeated request had this prompt; whether it was computed is not known.
+            retry_tokens=n_failed_sent * usage["prompt_tokens"],
+            started_at=started_at,
+        )
+
+
+def ping_model(
+    base_url: str, name: str, *, timeout_s: float = 10.0, api_key: str | None = None
+) -> None:
+    """Return once the server lists `name` and has completed one token with it.
+
+    Raises:
+        ServerError: it does not; the message says what it did instead.
+    """
+    pool = _Pool(base_url, timeout_s, timeout_s, api_key)
+    try:
+        listed = _reply_of(*pool.request("GET", "/models", None), needs=("data",))
+        names = [str(entry.get("id")) for entry in listed["data"]]
+        if name not in names:
+            raise ServerError(f"{base_url} serves {', '.join(names) or 'nothing'}, not {name}")
+        body = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+        _reply_of(*pool.post("/chat/completions", json.dumps(body).encode()))
+    except (_NotSentError, _TransientError, ContextOverflowError) as error:
+        raise ServerError(f"{base_url} does not answer for {name}: {error}") from error
+    finally:
+        pool.drop()
+
+
+# --- requests ------------------------------------------------------------------------------------
+def _fixed_fields(model: ModelSpec) -> dict[str, Any]:
+    """Return the body fields that no call changes."""
+    sampling = {k: v for k, v in asdict(model.sampling).items() if v is not None}
+    fields: dict[str, Any] = {"model": model.request_name, **sampling}
+    if model.chat_template_kwargs:
+        fields["chat_template_kwargs"] = dict(model.chat_template_kwargs)
+    if model.return_token_ids:
+        fields["return_token_ids"] = True
+    return fields | dict(model.extra_body)
+
+
+class _NotSentError(Exception):
+    """The request never reached the server."""
+
+
+class _TransientError(Exception):
+    """The server failed on a request that it had."""
+
+
+class _Pool:
+    """Persistent connections to one server, one a thread."""
+
+    def __init__(
+        self,
+        base_url: str,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        api_key: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parts = urlsplit(base_url.rstrip("/"))
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url is {base_url!r}; give http://HOST:PORT/v1")
+        self.base_url = base_url
+        self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path
+        self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._clock = clock
+        self._local = threading.local()
+
+    def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer."""
+        return self.request("POST", path, body)
+
+    def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Return status and body of the answer.
+
+        Raises:
+            _NotSentError: no connection.
+            _TransientError: the connection broke, or the answer did not come in time or whole.
+        """
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            started = self._clock()
+            try:
+                return self._exchange(connection, method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                self.drop()
+                closed = isinstance(error, http.client.RemoteDisconnected | ConnectionError)
+                # A server closes idle connections: found at once, that is no failure of this call.
+                if not closed or self._clock() - started > STALE_WITHIN_S:
+                    raise _TransientError(_words(error)) from error
+        try:
+            connection = self._connected()
+        except OSError as error:
+            raise _NotSentError(f"cannot connect: {_words(error)}") from error
+        try:
+            return self._exchange(connection, method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.drop()
+            raise _TransientError(_words(error)) from error
+
+    def drop(self) -> None:
+        """Close this thread's connection, if there is one."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _connected(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._connect_timeout_s)
+        connection.connect()
+        connection.sock.settimeout(self._read_timeout_s)
+        self._local.connection = connection
+        return connection
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
+        connection.request(method, self._path + path, body, self._headers)
+        response = connection.getresponse()
+        data = response.read()
+        if response.will_close:
+            self.drop()
+        return response.status, data
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# --- answers -------------------------------------------------------------------------------------
+def _reply_of(
+    status: int, data: bytes, needs: tuple[str, ...] = ("choices", "usage")
+) -> dict[str, Any]:
+    if status >= 500 or status in (408, 429):
+        raise _TransientError(f"HTTP {status}: {_shortened(data)}")
+    if status >= 400:
+        text = data.decode("utf-8", "replace")
+        if status == 400 and _OVERFLOW.search(text):
+            raise ContextOverflowError(_shortened(data))
+        raise RequestRefusedError(
+            f"the model server refuses the request (HTTP {status}): {_shortened(data)}; check the"
+            " model's configuration"
+        )
+    try:
+        reply = json.loads(data)
+    except ValueError as error:
+        raise _TransientError(f"the answer is no JSON: {_shortened(data)}") from error
+    if not isinstance(reply, dict) or not all(reply.get(name) for name in needs):
+        raise _TransientError(f"the answer lacks {' or '.join(needs)}: {_shortened(data)}")
+    return reply
+
+
+def _shortened(data: bytes) -> str:
+    text = data[:600].decode("utf-8", "replace").strip()
+    return text if len(data) <= 600 else text + " ..."
+
+
+def _tool_call(call: Mapping[str, Any], number: int) -> RequestedToolCall:
+    function = call["function"]
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False) if arguments is not None else ""
+    return RequestedToolCall(
+        id=str(call.get("id") or f"call_{number}"),
+        name=_clean(str(function.get("name") or "")),
+        arguments=_clean(arguments),
+    )
+
+
+def _clean(text: str) -> str:
+    """Return `text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
