@@ -1,0 +1,107 @@
+"""The simulated agent's decision: one request in, one reply out, nothing remembered.
+
+All choices come from the messages, the recipe and the request's seed, so equal requests get
+equal replies. Durations, absolute paths and the wording of outputs never enter a choice, only
+whether the needed lines are in view. Every view leads to an end within `TURN_CAP` answers as long
+as one earlier answer or a summary is still shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pipeline.serving.sim import auxiliary
+from pipeline.serving.sim.cleanup import chosen_ids
+from pipeline.serving.sim.progress import progress_of
+from pipeline.serving.sim.recipe import UNKNOWN_INSTANCE, RecipeBook
+from pipeline.serving.sim.speech import FENCE, Act, Reply, as_block, thinking
+from pipeline.serving.sim.step import Scene, next_move
+from pipeline.serving.sim.view import View, view_of
+
+_PLAN_VERBS = ("set", "start", "complete", "add", "drop", "rename", "show")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What of a request the agent answers to."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: object = None
+    seed: int = 0
+    extra: Mapping[str, Any]
+    """The request's body, for structured outputs."""
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools on offer."""
+        return frozenset(str(t.get("function", {}).get("name")) for t in self.tools)
+
+    @property
+    def forced_tool(self) -> str | None:
+        """The tool that a named tool choice demands."""
+        if isinstance(self.tool_choice, Mapping):
+            return str(self.tool_choice.get("function", {}).get("name"))
+        return None
+
+
+def answer(question: Question, book: RecipeBook) -> Reply:
+    """Return the simulated agent's reply."""
+    view = view_of(question.messages)
+    rng = Random(f"{question.seed}/{len(question.messages)}")
+    is_text_mode = not question.tools and FENCE in view.opening
+    if (not question.tools and not is_text_mode) or question.tool_choice == "none":
+        return auxiliary.answer(view, question.extra, book, rng)
+    if question.forced_tool == "prune_observations" or view.is_cleanup:
+        return _cleanup(view, book, rng, is_text_mode=is_text_mode)
+    return _step(view, question, book, rng, is_text_mode=is_text_mode)
+
+
+def _cleanup(view: View, book: RecipeBook, rng: Random, *, is_text_mode: bool) -> Reply:
+    recipe = book.find(view.opening) or UNKNOWN_INSTANCE
+    place = progress_of(view, recipe, has_plan=True).place
+    # The mark of the answer that completed the step may name the step or the one after it.
+    next_step = place.step + 1 if place.check else max(1, place.step)
+    ids = chosen_ids(view.listed, recipe, next_step=next_step, rng=rng)
+    act = Act("prune_observations", {"ids": ids})
+    reasoning = thinking(rng, f"{len(ids)} of {len(view.listed)} outputs can go")
+    if is_text_mode:
+        return Reply(content=f"THOUGHT: {reasoning}\n\n{as_block(act)}")
+    return Reply(content="", reasoning=reasoning, acts=(act,))
+
+
+def _step(
+    view: View, question: Question, book: RecipeBook, rng: Random, *, is_text_mode: bool
+) -> Reply:
+    recipe = book.find(view.opening) or UNKNOWN_INSTANCE
+    verbs = _plan_verbs(question, view, is_text_mode=is_text_mode)
+    progress = progress_of(view, recipe, has_plan=bool(verbs))
+    scene = Scene(
+        recipe=recipe,
+        view=view,
+        progress=progress,
+        rng=rng,
+        plan_verbs=verbs,
+        one_act=is_text_mode,
+    )
+    move = next_move(scene)
+    mark = move.place.mark(len(recipe.steps), progress.turn)
+    reasoning = thinking(rng, move.about)
+    if is_text_mode:
+        thought = f"THOUGHT: {reasoning} {mark}"
+        return Reply(content=f"{thought}\n\n{as_block(move.acts[0])}")
+    said = f"{move.about[:1].upper()}{move.about[1:]}. {mark}"
+    return Reply(content=said, reasoning=reasoning, acts=move.acts)
+
+
+def _plan_verbs(question: Question, view: View, *, is_text_mode: bool) -> frozenset[str]:
+    """Return the plan operations on offer; empty where there is no plan tool."""
+    if is_text_mode:
+        return frozenset(_PLAN_VERBS if "planctl" in view.opening else ())
+    for tool in question.tools:
+        function = tool.get("function", {})
+        if function.get("name") == "planctl":
+            properties = function.get("parameters", {}).get("properties", {})
+            return frozenset(properties.get("action", {}).get("enum", _PLAN_VERBS))
+    return frozenset()
