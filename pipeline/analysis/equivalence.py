@@ -117,7 +117,7 @@ def sameness_of_solve_rates(
     *,
     margin: float,
     counts: FloatArray,
-    prespecified_seed: int = 0,
+    fall_back: tuple[int, int] = (0, 0),
 ) -> SamenessClaim:
     """Return the claim that the data allow about two arms' solve rates.
 
@@ -130,7 +130,7 @@ def sameness_of_solve_rates(
         treatment: the same instances in the same order.
         margin: as a share, 0.05 for five points.
         counts: from `resample_counts`, for these instances.
-        prespecified_seed: column of both arms that the fall-back uses.
+        fall_back: columns of control and treatment that hold the seed named beforehand.
 
     Raises:
         ValueError: no instances, or a margin that is not positive.
@@ -146,12 +146,12 @@ def sameness_of_solve_rates(
         difference, n_instances = estimate.value, estimate.n_instances
     else:
         # The instances whose prespecified seed is missing in one arm have no pair on that seed.
-        one, other = control[:, prespecified_seed], treatment[:, prespecified_seed]
+        one, other = control[:, fall_back[0]], treatment[:, fall_back[1]]
         both = ~np.isnan(one) & ~np.isnan(other)
         gap = other[both] - one[both]
         n_instances = int(both.sum())
         if n_instances == 0:
-            raise ValueError(f"no instance has seed column {prespecified_seed} in both arms")
+            raise ValueError("no instance has the seed named beforehand in both arms")
         low, high = tango_interval(int((gap > 0).sum()), int((gap < 0).sum()), n_instances)
         difference, method = float(gap.mean()), "Tango"
     return SamenessClaim(

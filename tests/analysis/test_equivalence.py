@@ -62,7 +62,7 @@ def test_the_fall_back_uses_the_seed_named_beforehand():
     treatment = np.ones((25, 2))
     at_0 = sameness_of_solve_rates(control, treatment, margin=0.05, counts=counts_of(25))
     at_1 = sameness_of_solve_rates(
-        control, treatment, margin=0.05, counts=counts_of(25), prespecified_seed=1
+        control, treatment, margin=0.05, counts=counts_of(25), fall_back=(1, 1)
     )
     assert (at_0.difference, at_1.difference) == (0.0, 0.2)
 

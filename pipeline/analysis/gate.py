@@ -1,0 +1,334 @@
+"""Is the sweep valid? The tally, which must add up exactly, and the gate before any result.
+
+A sweep that fails is refused, or analysed under a banner when that was asked for. A problem says
+what is wrong, how much of it there is, and which command mends it. Nothing here drops a run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from pipeline.records.failure import FailureClass, GradeClass
+
+MAX_LIMIT_TIME_SHARE = 0.005
+"""The wall limit is not meant to bind: more runs than this ended by it, and it did."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that makes results doubtful."""
+
+    code: str
+    sentence: str
+    remedy: str
+    blocks: bool = True
+    """False: a note that every reader should see, which refuses nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TallyRow:
+    """Where one arm's planned runs went. `endings` adds up to `planned`, `grades` to `done`."""
+
+    model: str
+    arm: str
+    planned: int
+    endings: dict[str, int]
+    """Failure class (or `not run`) to count."""
+    done: int
+    grades: dict[str, int]
+    """Grade class (or `ungraded`, `stale`) to count, of the runs that are done."""
+    limit_time: int
+    loops: int
+
+    @property
+    def adds_up(self) -> bool:
+        """True where every planned run is in exactly one place."""
+        return sum(self.endings.values()) == self.planned and sum(self.grades.values()) == self.done
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """What was found before any result was looked at."""
+
+    problems: tuple[Problem, ...]
+    tally: tuple[TallyRow, ...]
+    n_ungraded: int
+    n_graded: int
+
+    @property
+    def passes(self) -> bool:
+        """True where nothing blocks."""
+        return not any(p.blocks for p in self.problems)
+
+
+ENDINGS = (*(c.value for c in FailureClass), "not run")
+GRADES = (*(c.value for c in GradeClass), "ungraded", "stale")
+
+
+class InvalidSweepError(Exception):
+    """The gate refused the sweep; the message lists every problem with its remedy."""
+
+
+def checked(connection: duckdb.DuckDBPyConnection, *, has_lock: bool) -> Gate:
+    """Return the gate's findings for the open tables.
+
+    Args:
+        connection: from `open_tables`.
+        has_lock: whether the folder says what it was launched with.
+    """
+    tally = _tally(connection)
+    n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
+    n_ungraded = sum(row.grades["ungraded"] for row in tally)
+    found = [
+        *_no_lock(has_lock),
+        *_nothing_there(tally),
+        *_missing(tally),
+        *_strangers(connection),
+        *_silent_runs(connection),
+        *_mixed(connection),
+        *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
+        *_wall_limit(tally),
+    ]
+    for row in tally:
+        if not row.adds_up:
+            found.append(
+                Problem(
+                    code="tally",
+                    sentence=f"the tally of {row.arm} ({row.model}) does not add up to its plan",
+                    remedy="run ids are repeated in the tables; compact the journals again",
+                )
+            )
+    return Gate(problems=tuple(found), tally=tuple(tally), n_ungraded=n_ungraded, n_graded=n_graded)
+
+
+_VALID_GRADES = frozenset(c.value for c in GradeClass) - {GradeClass.GRADE_INFRA.value}
+
+
+def refusal(gate: Gate) -> str:
+    """Return what to tell someone whose sweep was refused."""
+    lines = ["this sweep does not pass the validity gate:"]
+    lines += [f"  - {p.sentence}\n    {p.remedy}" for p in gate.problems if p.blocks]
+    lines.append("to see marked results all the same: --allow-invalid")
+    return "\n".join(lines)
+
+
+_TALLY = """
+WITH wanted AS (
+  SELECT run_id, model, arm FROM plan
+  UNION ALL
+  SELECT run_id, model, arm FROM runs WHERE (SELECT count(*) FROM plan) = 0
+)
+SELECT w.model, w.arm, coalesce(r.failure_class, 'not run') AS ending,
+  CASE WHEN r.run_id IS NULL OR r.failure_class LIKE 'infra%' THEN NULL
+       WHEN g.run_id IS NULL THEN 'ungraded'
+       WHEN coalesce(g.patch_sha256, '') <> coalesce(r.patch_sha256, '') THEN 'stale'
+       ELSE coalesce(g.grade_class, 'ungraded') END AS grade,
+  count(*) AS n, sum(CASE WHEN r.loop THEN 1 ELSE 0 END) AS loops
+FROM wanted w LEFT JOIN runs r USING (run_id) LEFT JOIN grades g USING (run_id)
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+def _tally(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
+    planned = (
+        connection.execute(
+            "SELECT model, arm, count(*) FROM plan GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        or connection.execute(
+            "SELECT model, arm, count(*) FROM runs GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    )
+    cells = connection.execute(_TALLY).fetchall()
+    rows = []
+    for model, arm, n_planned in planned:
+        endings, grades = dict.fromkeys(ENDINGS, 0), dict.fromkeys(GRADES, 0)
+        loops = 0
+        for _, _, ending, grade, n, n_loops in (c for c in cells if c[:2] == (model, arm)):
+            endings[ending] = endings.get(ending, 0) + n
+            loops += n_loops
+            if grade is not None:
+                grades[grade] = grades.get(grade, 0) + n
+        rows.append(
+            TallyRow(
+                model=model,
+                arm=arm,
+                planned=n_planned,
+                endings=endings,
+                done=sum(n for e, n in endings.items() if _is_done(e)),
+                grades=grades,
+                limit_time=endings[FailureClass.LIMIT_TIME.value],
+                loops=loops,
+            )
+        )
+    return rows
+
+
+def _is_done(ending: str) -> bool:
+    return ending != "not run" and not ending.startswith("infra")
+
+
+def _no_lock(has_lock: bool) -> list[Problem]:
+    if has_lock:
+        return []
+    return [
+        Problem(
+            code="no_lock",
+            sentence="the folder has no sweep.lock.yaml: what was planned is unknown",
+            remedy="runs that were ingested have none; everything about them is exploratory",
+        )
+    ]
+
+
+def _nothing_there(tally: Sequence[TallyRow]) -> list[Problem]:
+    if any(row.done for row in tally):
+        return []
+    return [
+        Problem(
+            code="no_runs",
+            sentence="no run is finished yet",
+            remedy="see how far the sweep is: python -m pipeline.status RESULTS",
+        )
+    ]
+
+
+def _missing(tally: Sequence[TallyRow]) -> list[Problem]:
+    missing = sum(row.planned - row.done for row in tally)
+    if not missing:
+        return []
+    infra = sum(n for row in tally for e, n in row.endings.items() if e.startswith("infra"))
+    planned = sum(row.planned for row in tally)
+    return [
+        Problem(
+            code="missing_runs",
+            sentence=f"{missing} of {planned} planned runs have no result "
+            f"({infra} failed on our side, {missing - infra} never ran)",
+            remedy="launch the sweep again: only what is missing is run",
+        )
+    ]
+
+
+def _strangers(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    n = _number(
+        connection,
+        "SELECT count(*) FROM runs ANTI JOIN plan USING (run_id) "
+        "WHERE (SELECT count(*) FROM plan) > 0",
+    )
+    if not n:
+        return []
+    return [
+        Problem(
+            code="mixed_science",
+            sentence=f"{n} runs are not of this plan: another science config made them",
+            remedy="analyse the sweep that they belong to in its own results folder",
+        )
+    ]
+
+
+def _silent_runs(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    n = _number(connection, "SELECT count(*) FROM done WHERE output_tokens = 0 AND n_calls > 0")
+    if not n:
+        return []
+    return [
+        Problem(
+            code="zero_tokens",
+            sentence=f"{n} runs generated no token at all",
+            remedy="the server answered with nothing: read its log, then run them again",
+        )
+    ]
+
+
+_MIXED = (
+    ("mixed_harness", "grades", "harness_version", "grades of several harness versions",
+     "grade again with one version: python -m pipeline.grade RESULTS", True),
+    ("mixed_evidence", "done", "evidence", "evidence of several kinds",
+     "simulated, replayed and live runs never mix: analyse them in folders of their own", True),
+    ("mixed_counters", "done", "token_counter", "token counts of several counters",
+     "server-reported tokens are comparable all the same; offline counts are not", False),
+    ("mixed_versions", "done", "versions", "runs made with different package versions",
+     "see sweep.lock.yaml; within a pair both arms usually share theirs", False),
+)  # fmt: skip
+
+
+def _mixed(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    found = []
+    for code, table, column, what, remedy, blocks in _MIXED:
+        values = [
+            str(row[0])
+            for row in connection.execute(
+                f'SELECT DISTINCT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL ORDER BY 1'
+            ).fetchall()
+        ]
+        if len(values) > 1:
+            shown = ", ".join(v if len(v) < 40 else f"{v[:37]}..." for v in values[:4])
+            sentence = f"the sweep holds {what}: {shown}"
+            found.append(Problem(code=code, sentence=sentence, remedy=remedy, blocks=blocks))
+    return found
+
+
+def _grades(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> list[Problem]:
+    found = []
+    grade_again = "grade it: python -m pipeline.grade RESULTS"
+    stale = sum(row.grades["stale"] for row in tally)
+    if stale:
+        found.append(
+            Problem(
+                code="stale_grades",
+                sentence=f"{stale} grades are of another patch than the run's",
+                remedy=grade_again,
+            )
+        )
+    if n_ungraded and not n_graded:
+        found.append(
+            Problem(
+                code="no_grades",
+                sentence="nothing is graded yet: solve rates are unknown, tokens are not",
+                remedy=grade_again,
+                blocks=False,
+            )
+        )
+    elif n_ungraded:
+        found.append(
+            Problem(
+                code="half_graded",
+                sentence=f"{n_ungraded} finished runs are not graded",
+                remedy=grade_again,
+            )
+        )
+    broken = sum(row.grades[GradeClass.GRADE_INFRA.value] for row in tally)
+    if broken:
+        found.append(
+            Problem(
+                code="grade_infra",
+                sentence=f"grading failed on our side for {broken} runs; they count as missing",
+                remedy=grade_again,
+            )
+        )
+    timeouts = sum(row.grades[GradeClass.GRADE_TIMEOUT.value] for row in tally)
+    if timeouts:
+        found.append(
+            Problem(
+                code="grade_timeout",
+                sentence=f"{timeouts} gradings ran out of time twice and count as unresolved",
+                remedy="they are listed in tables/tally.csv",
+                blocks=False,
+            )
+        )
+    return found
+
+
+def _wall_limit(tally: Sequence[TallyRow]) -> list[Problem]:
+    return [
+        Problem(
+            code="wall_limit",
+            sentence=f"the wall limit ended {row.limit_time} of {row.done} runs of {row.arm}",
+            remedy="raise agent.wall_limit_s and run them again: arms with slow calls lose by it",
+        )
+        for row in tally
+        if row.done and row.limit_time / row.done > MAX_LIMIT_TIME_SHARE
+    ]
+
+
+def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+    row = connection.execute(query).fetchone()
+    return int(row[0]) if row else 0

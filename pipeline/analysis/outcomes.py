@@ -1,0 +1,202 @@
+"""Runs as arrays: for each group of comparable arms, one (instances x seeds) array a metric.
+
+A group is one benchmark, model and agent; models are never pooled. Rows come from the plan, so a
+run that is missing is a NaN that can be counted and named, and never an absence. Runs that failed
+on our side are missing too.
+
+Not here: what the arrays are compared for (`contrasts`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.analysis.bootstrap import FloatArray, seed_means
+
+METRICS = (
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cleanup_input_tokens",
+    "cleanup_output_tokens",
+    "aux_input_tokens",
+    "aux_output_tokens",
+    "peak_context_tokens",
+    "peak_step_context_tokens",
+    "n_steps",
+    "n_calls",
+    "n_observations",
+    "n_pruned",
+    "pruned_tokens",
+    "n_cleanups",
+    "template_dropped_tokens",
+    "retry_tokens",
+    "wall_s",
+    "model_s",
+    "tool_s",
+    "gpu_s",
+)
+"""Columns of `runs` that become arrays."""
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmOutcomes:
+    """What one arm did; every array has shape (instances, seeds), NaN where there is no run."""
+
+    arm: str
+    seeds: tuple[int, ...]
+    planned: BoolArray
+    done: BoolArray
+    """The run ended by itself and judges the arm."""
+    resolved: FloatArray
+    """1 or 0; NaN without a valid grade."""
+    failure_class: npt.NDArray[np.object_]
+    """None where there is no run."""
+    run_id: npt.NDArray[np.object_]
+    metrics: Mapping[str, FloatArray]
+
+    @property
+    def complete(self) -> BoolArray:
+        """Instances all of whose planned runs are done; shape (instances,)."""
+        return np.asarray((self.done | ~self.planned).all(axis=1) & self.planned.any(axis=1))
+
+    @property
+    def graded(self) -> BoolArray:
+        """Instances all of whose planned runs have a valid grade; shape (instances,)."""
+        known = ~np.isnan(self.resolved)
+        return np.asarray((known | ~self.planned).all(axis=1) & self.planned.any(axis=1))
+
+    def mean_of(self, metric: str) -> FloatArray:
+        """Return each instance's mean over seeds; NaN where there is none."""
+        return seed_means(self.metrics[metric])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """All arms of one benchmark, model and agent, over the same instances in the same order."""
+
+    benchmark: str
+    model: str
+    agent: str
+    evidence: str
+    """One label, or several joined by `+` (which the gate refuses)."""
+    instance_ids: tuple[str, ...]
+    repos: tuple[str, ...]
+    arms: Mapping[str, ArmOutcomes]
+    excluded: tuple[str, ...] = ()
+    """Instances left out by the analysis plan."""
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        return f"{self.benchmark}, {self.model}, {self.agent}"
+
+
+_ROWS = """
+WITH wanted AS (
+  SELECT run_id, benchmark, model, agent, arm, seed, instance_id, repo, evidence, true AS planned
+  FROM plan
+  UNION ALL BY NAME
+  SELECT run_id, benchmark, model, agent, arm, seed, instance_id, repo, evidence, true AS planned
+  FROM runs WHERE (SELECT count(*) FROM plan) = 0
+)
+SELECT w.run_id, w.benchmark, w.model, w.agent, w.arm, w.seed, w.instance_id, w.repo,
+       coalesce(d.evidence, w.evidence) AS evidence, d.run_id IS NOT NULL AS done,
+       r.failure_class, CAST(v.resolved AS DOUBLE) AS resolved, {metrics}
+FROM wanted w
+LEFT JOIN runs r USING (run_id)
+LEFT JOIN done d USING (run_id)
+LEFT JOIN verdicts v USING (run_id)
+"""
+
+
+def groups_of(
+    connection: duckdb.DuckDBPyConnection, *, exclusions: tuple[str, ...] = ()
+) -> list[Group]:
+    """Return the groups of a sweep; without a plan, of the runs that are there.
+
+    Args:
+        connection: from `open_tables`.
+        exclusions: instance ids that the analysis plan leaves out.
+    """
+    metrics = ", ".join(f'CAST(d."{name}" AS DOUBLE) AS "{name}"' for name in METRICS)
+    columns = connection.execute(_ROWS.format(metrics=metrics)).fetchnumpy()
+    rows = {name: _plain(values) for name, values in columns.items()}
+    keys = list(zip(rows["benchmark"], rows["model"], rows["agent"], strict=True))
+    return [
+        _group(key, {name: v[_where(keys, key)] for name, v in rows.items()}, exclusions)
+        for key in sorted(set(keys))
+    ]
+
+
+def _where(keys: list[tuple[str, str, str]], key: tuple[str, str, str]) -> BoolArray:
+    return np.fromiter((k == key for k in keys), dtype=bool, count=len(keys))
+
+
+def _plain(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return a column without its mask: NaN for unknown numbers, None for unknown text."""
+    if isinstance(values, np.ma.MaskedArray):
+        return values.filled(np.nan if values.dtype.kind == "f" else None)
+    return values
+
+
+def _group(
+    key: tuple[str, str, str], rows: dict[str, npt.NDArray[np.generic]], exclusions: tuple[str, ...]
+) -> Group:
+    repo_of = dict(zip(rows["instance_id"].tolist(), rows["repo"].tolist(), strict=True))
+    ids = tuple(sorted(set(repo_of) - set(exclusions)))
+    kept = ~np.isin(rows["instance_id"].astype(str), list(exclusions))
+    rows = {name: values[kept] for name, values in rows.items()}
+    labels = {str(e) for e in rows["evidence"].tolist() if e is not None}
+    return Group(
+        benchmark=key[0],
+        model=key[1],
+        agent=key[2],
+        evidence="+".join(sorted(labels)) or "unknown",
+        instance_ids=ids,
+        repos=tuple(str(repo_of[i]) for i in ids),
+        arms={arm: _arm(arm, rows, ids) for arm in sorted(set(rows["arm"].tolist()))},
+        excluded=tuple(sorted(set(repo_of) & set(exclusions))),
+    )
+
+
+def _arm(arm: str, rows: dict[str, npt.NDArray[np.generic]], ids: tuple[str, ...]) -> ArmOutcomes:
+    mine = rows["arm"] == arm
+    seeds = tuple(sorted(int(s) for s in set(rows["seed"][mine].tolist())))
+    row_of = {name: i for i, name in enumerate(ids)}
+    at = (
+        np.array([row_of[i] for i in rows["instance_id"][mine].tolist()], dtype=np.int64),
+        np.searchsorted(seeds, rows["seed"][mine].astype(np.int64)),
+    )
+    shape = (len(ids), len(seeds))
+
+    def placed(name: str) -> FloatArray:
+        array: FloatArray = np.full(shape, np.nan)
+        array[at] = rows[name][mine].astype(np.float64)
+        return array
+
+    def placed_text(name: str) -> npt.NDArray[np.object_]:
+        array = np.full(shape, None, dtype=object)
+        array[at] = rows[name][mine]
+        return array
+
+    planned = np.zeros(shape, dtype=bool)
+    planned[at] = True
+    done = np.zeros(shape, dtype=bool)
+    done[at] = rows["done"][mine].astype(bool)
+    return ArmOutcomes(
+        arm=arm,
+        seeds=seeds,
+        planned=planned,
+        done=done,
+        resolved=placed("resolved"),
+        failure_class=placed_text("failure_class"),
+        run_id=placed_text("run_id"),
+        metrics={name: placed(name) for name in METRICS},
+    )
