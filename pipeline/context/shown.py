@@ -77,9 +77,11 @@ def acted_turns(trajectory: Trajectory) -> list[Turn]:
 
 def newest_turn(trajectory: Trajectory) -> Turn | None:
     """Return the turn whose results just came, or None when the last answer had none."""
-    if trajectory.turns and trajectory.turns[-1].observations:
-        return trajectory.turns[-1]
-    return None
+    if not trajectory.turns or not trajectory.turns[-1].observations:
+        return None
+    turn = trajectory.turns[-1]
+    # After a format error the old turn still stands last, and has had its moment already.
+    return turn if turn.observations[-1].index == trajectory.messages[-1].index else None
 
 
 def output_ids(trajectory: Trajectory) -> dict[int, Message]:
