@@ -83,11 +83,13 @@ def run_agent(
     counter: TokenCounter,
     elide: Elide,
     seed: int,
-    cache_salt: str,
+    run_id: str,
+    attempt: int,
     now: Callable[[], float],
     should_stop: Callable[[], bool] = lambda: False,
     context_tools: Sequence[Mapping[str, Any]] = (),
     context_tool: ContextTool | None = None,
+    shared_cache_salt: str | None = None,
 ) -> RunOutcome:
     """Run the agent on one instance and return everything that happened.
 
@@ -102,11 +104,14 @@ def run_agent(
         counter: counts the tokens of single messages.
         elide: the shortening of long outputs that all arms share.
         seed: of the run; request seeds follow from it, never from the arm.
-        cache_salt: run id and attempt, so that no other run's prefix is shared (METHODS 0).
+        run_id: with `attempt` it salts the server's prefix cache, so that a run's cached tokens
+            are its own (METHODS 0).
+        attempt: which try of the run this is, from 1.
         now: Unix time in seconds.
         should_stop: true when the worker must go; the run is then given up as infrastructure.
         context_tools: schemas of the tools that the arm adds to the list.
         context_tool: answers those tools in ordinary turns; None refuses them.
+        shared_cache_salt: instead of the run's own salt, where arms are to share prefixes.
 
     Raises:
         InfraError: our side failed, or `should_stop` said so; the run is to be repeated.
@@ -125,7 +130,9 @@ def run_agent(
         elide=elide,
         tools=tools,
         identity=RequestIdentity(
-            seed=seed, instance_id=str(row["instance_id"]), cache_salt=cache_salt
+            seed=seed,
+            instance_id=str(row["instance_id"]),
+            cache_salt=shared_cache_salt or f"{run_id}/{attempt}",
         ),
     )
     started_at = now()
