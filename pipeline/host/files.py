@@ -10,6 +10,8 @@ import errno
 import json
 import os
 import secrets
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,27 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove `folder` with all in it, whatever modes its folders were given.
+
+    Links are removed, never followed. A folder that is not there is no error.
+
+    Raises:
+        OSError: something in it cannot be removed; the rest is gone.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        return
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 (os.walk's own)
+            if not os.path.islink(path):  # noqa: PTH114
+                with suppress(OSError):
+                    os.chmod(path, 0o700)  # noqa: PTH101
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
 
 
 def _write_temporary(path: Path, data: bytes) -> Path:

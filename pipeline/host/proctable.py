@@ -24,6 +24,7 @@ class ProcessStat(NamedTuple):
     pid: int
     state: str
     ppid: int
+    group: int
     session: int
     start_ticks: int
     rss_pages: int
@@ -41,6 +42,7 @@ def process_stat(pid: int) -> ProcessStat | None:
         pid=pid,
         state=fields[0].decode(),
         ppid=int(fields[1]),
+        group=int(fields[2]),
         session=int(fields[3]),
         start_ticks=int(fields[19]),
         rss_pages=int(fields[21]),

@@ -1,0 +1,34 @@
+"""What a sandbox may use, and what its commands find in their environment.
+
+Owns the numbers and the variables that every kind of sandbox shares. The kinds differ in how
+they hold a command to them.
+"""
+
+from dataclasses import dataclass
+
+WORKDIR = "/testbed"
+"""Where the repository lies in every sandbox, as in the official images."""
+
+COMMAND_ENVIRONMENT = {
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_PAGER": "cat",
+    "LESS": "-R",
+    "TERM": "dumb",
+    "PIP_PROGRESS_BAR": "off",
+    "TQDM_DISABLE": "1",
+}
+"""Keeps programs from waiting for a key or drawing bars: nobody is there to see either."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Bounds on one sandbox. Commands that pass one are killed; their result says so."""
+
+    output_bytes: int = 1 << 20
+    """Of one command's output; the middle of anything longer is dropped."""
+    memory_bytes: int | None = None
+    """Resident memory of all processes together; None: unbounded."""
+    processes: int = 512
+    """At once, over all commands, background ones included."""
+    start_timeout_s: float = 600.0

@@ -1,0 +1,309 @@
+"""The host's half of the resident shell: orders out, bounded output in, time limits kept.
+
+Owns one sandbox's control folder and the conversation over its FIFOs. How the shell is started,
+and whose descendants its processes are, is the `Shell`'s business, so that a temporary copy and a
+container run commands in the same way and with the same guarantees.
+"""
+
+import fcntl
+import os
+import selectors
+import struct
+import termios
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pipeline.host.files import is_disk_full
+from pipeline.host.output import HeadTail
+from pipeline.host.process import ProcessIdentity
+from pipeline.host.proctable import ProcessStat
+from pipeline.protocols import CommandResult
+from pipeline.records.failure import DiskError, SandboxError
+from pipeline.sandbox import kin
+from pipeline.sandbox.limits import Limits
+from pipeline.sandbox.resident_script import RUNNER
+
+_FIRST_TICK_S = 0.03
+_TICK_S = 0.5
+_REPLY_AFTER_KILL_S = 10.0
+_CHUNK_BYTES = 1 << 16
+_MAX_RESTARTS = 20
+KILLED = -1
+"""Return code of a command that was killed at a limit."""
+
+
+class Shell(Protocol):
+    """Starts and ends the process that runs `RUNNER` in a sandbox."""
+
+    @property
+    def scope(self) -> Literal["namespace", "tree"]:
+        """Whether the sandbox has process ids of its own."""
+        ...
+
+    @property
+    def control(self) -> str:
+        """The control folder as the sandbox sees it."""
+        ...
+
+    def launch(self, argv: Sequence[str]) -> None:
+        """Start `argv` inside; called again when an earlier one has died."""
+        ...
+
+    def roots(self) -> Sequence[int]:
+        """Return the host's ids of the processes whose descendants the sandbox's are."""
+        ...
+
+    def alive(self) -> bool:
+        """Return whether what was launched still runs."""
+        ...
+
+    def log_tail(self) -> str:
+        """Return the last lines of what the launched process complained about."""
+        ...
+
+
+class Resident:
+    """A shell inside a sandbox that runs one command at a time."""
+
+    def __init__(self, control: Path, shell: Shell, *, workdir: str, limits: Limits) -> None:
+        self._folder = control
+        self._shell = shell
+        self._workdir = workdir
+        self._limits = limits
+        self._number = 0
+        self._restarts = 0
+        self._pipes: dict[str, int] = {}
+        self._background: set[int] = set()
+        self._infrastructure: frozenset[ProcessIdentity] = frozenset()
+
+    def start(self) -> None:
+        """Return once the shell is ready for its first command.
+
+        Raises:
+            SandboxError: it did not come up in time.
+            DiskError: no room for the control folder.
+        """
+        self.close()
+        try:
+            for name in ("commands", "replies", "life"):
+                path = self._folder / name
+                path.unlink(missing_ok=True)
+                os.mkfifo(path, 0o600)
+                # Both ends at once, so that opening waits for nobody; but only the shell may
+                # hold the writing end of `replies`: its loss is how we learn of a dead shell.
+                mode = os.O_RDONLY if name == "replies" else os.O_RDWR
+                self._pipes[name] = os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC)
+            (self._folder / "runner").write_text(RUNNER)
+        except OSError as error:
+            raise _broken("cannot make its control folder", error) from error
+        control = self._shell.control
+        self._shell.launch(["bash", f"{control}/runner", control, self._workdir, self._shell.scope])
+        if self._read_reply(time.monotonic() + self._limits.start_timeout_s) != b"ready\n":
+            raise SandboxError(f"the sandbox's shell did not start: {self._shell.log_tail()}")
+        self._infrastructure = kin.identities(kin.family(self._shell.roots()))
+
+    def execute(
+        self, command: str, *, timeout_s: float, directory: str | None = None
+    ) -> CommandResult:
+        """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""
+        started = time.monotonic()
+        self._number += 1
+        kept = HeadTail(self._limits.output_bytes)
+        try:
+            output = self._send(command, directory or self._workdir)
+        except OSError as error:
+            raise _broken("cannot take a command", error) from error
+        note = ""
+        returncode: int | None = None
+        try:
+            returncode, note = self._attend(output, kept, started + timeout_s)
+            self._keep_available(output, kept)
+        finally:
+            self._retire(output, running=returncode is not None)
+        if returncode is None:
+            self._revive()
+        return CommandResult(
+            output=_text(kept) + note,
+            returncode=137 if returncode is None else returncode,
+            timed_out=note == "" and returncode == KILLED,
+            dropped_bytes=kept.dropped_bytes,
+            wall_s=time.monotonic() - started,
+        )
+
+    def close(self) -> None:
+        """Let go of every descriptor; a shell that still runs takes it as its owner's death."""
+        for descriptor in (*self._pipes.values(), *self._background):
+            os.close(descriptor)
+        self._pipes.clear()
+        self._background.clear()
+
+    # --- one command -----------------------------------------------------------------------------
+    def _send(self, command: str, directory: str) -> int:
+        """Give the order; return the descriptor from which its output comes."""
+        fifo = self._folder / f"out.{self._number}"
+        os.mkfifo(fifo, 0o600)
+        # The shell reads up to a zero byte, which no argument could hold either.
+        text = command.replace("\0", "").encode(errors="replace")
+        (self._folder / f"order.{self._number}").write_bytes(text)
+        output = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(self._pipes["commands"], f"{self._number} {directory}\n".encode())
+        except OSError:
+            os.close(output)
+            raise
+        return output
+
+    def _attend(self, output: int, kept: HeadTail, deadline: float) -> tuple[int | None, str]:
+        """Take output until the command ends or passes a limit.
+
+        Returns its return code, None if the shell itself died, and a note on a limit that it
+        passed, empty for the time limit.
+        """
+        replies = self._pipes["replies"]
+        pause_s = _FIRST_TICK_S
+        next_tick = time.monotonic() + pause_s
+        with selectors.DefaultSelector() as selector:
+            for descriptor in {output, replies, *self._background}:
+                selector.register(descriptor, selectors.EVENT_READ)
+            while (now := time.monotonic()) < deadline:
+                events = selector.select(max(0.0, min(deadline, next_tick) - now))
+                ready = {key.fd for key, _ in events}
+                for descriptor in ready - {replies}:
+                    if not _take(descriptor, kept if descriptor == output else None):
+                        selector.unregister(descriptor)
+                if replies in ready:
+                    reply = self._read_reply(time.monotonic() + _REPLY_AFTER_KILL_S)
+                    if not reply:
+                        return None, ""
+                    if (code := _code_in(reply, self._number)) is not None:
+                        return code, ""
+                if time.monotonic() >= next_tick:
+                    # A fork bomb is best met early; a long test run need not be watched so closely.
+                    pause_s = min(2 * pause_s, _TICK_S)
+                    next_tick = time.monotonic() + pause_s
+                    if note := self._passed_limit():
+                        return self._kill_command(note)
+        return self._kill_command("")
+
+    def _kill_command(self, note: str) -> tuple[int | None, str]:
+        roots = self._shell.roots()
+        holders = [*roots, *(identity.pid for identity in self._infrastructure)]
+
+        most = self._limits.processes
+        # To tell commands apart takes a look at every process: too long in a fork bomb, which
+        # goes with all that the sandbox's commands have running.
+        crowded = len(kin.family(roots, at_most=most)) > most
+
+        def members() -> Sequence[ProcessStat]:
+            if not crowded:
+                return kin.command_family(roots, self._number, spared=self._infrastructure)
+            everyone = kin.family(roots, at_most=most)
+            return [stat for stat in everyone if not kin.identities([stat]) & self._infrastructure]
+
+        gone = kin.kill_until_gone(members, spared=holders)
+        until = time.monotonic() + _REPLY_AFTER_KILL_S
+        while gone and (reply := self._read_reply(until)):
+            if _code_in(reply, self._number) is not None:
+                return KILLED, note
+        if not gone:
+            # What forks faster than we kill goes with everything else of the sandbox.
+            kin.kill_until_gone(lambda: kin.family(roots), spared=roots)
+        self._revive()
+        return KILLED, note
+
+    def _passed_limit(self) -> str:
+        members = kin.family(self._shell.roots(), at_most=self._limits.processes)
+        if len(members) > self._limits.processes:
+            return f"\n[killed: over the sandbox's limit of {self._limits.processes} processes]\n"
+        memory = self._limits.memory_bytes
+        if memory is not None and kin.resident_bytes(members) > memory:
+            return f"\n[killed: over the sandbox's memory limit of {memory >> 20} MiB]\n"
+        return ""
+
+    def _read_reply(self, deadline: float) -> bytes:
+        """Return the shell's next line; empty if it died or the deadline came first."""
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipes["replies"], selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return b""
+                if selector.select(min(left_s, _TICK_S)):
+                    byte = os.read(self._pipes["replies"], 1)
+                    if not byte:
+                        return b""
+                    line += byte
+                elif not self._shell.alive():
+                    return b""
+        return line
+
+    def _keep_available(self, output: int, kept: HeadTail) -> None:
+        """Take what the command wrote before it ended, and nothing that comes later."""
+        available = struct.unpack("i", fcntl.ioctl(output, termios.FIONREAD, b"\0" * 4))[0]
+        while available > 0:
+            chunk = os.read(output, min(available, _CHUNK_BYTES))
+            if not chunk:
+                return
+            kept.append(chunk)
+            available -= len(chunk)
+
+    def _retire(self, output: int, *, running: bool) -> None:
+        """Forget the command's files; go on reading for what it left in the background."""
+        for name in ("out", "order"):
+            with suppress(OSError):
+                (self._folder / f"{name}.{self._number}").unlink()
+        for descriptor in [output, *self._background]:
+            if not running or not _take(descriptor, None, none_is_end=False):
+                self._background.discard(descriptor)
+                os.close(descriptor)
+            else:
+                self._background.add(descriptor)
+
+    def _revive(self) -> None:
+        """Start another shell in the same sandbox: a command killed the one that ran it.
+
+        That is a thing agents do (`pkill bash`), so it is no failure of ours while it works.
+        """
+        self._restarts += 1
+        if self._restarts > _MAX_RESTARTS:
+            raise SandboxError(f"the sandbox's shell died {_MAX_RESTARTS} times; giving it up")
+        self.start()
+
+
+def _code_in(reply: bytes, number: int) -> int | None:
+    """Return the return code in the shell's reply, None if it is not on command `number`."""
+    match reply.split():
+        case [about, code] if about == b"%d" % number and code.isdigit():
+            return int(code)
+    return None
+
+
+def _take(descriptor: int, kept: HeadTail | None, *, none_is_end: bool = False) -> bool:
+    """Read a chunk, into `kept` if given; return False at the end of the stream."""
+    try:
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+    except BlockingIOError:
+        return not none_is_end
+    if kept is not None:
+        kept.append(chunk)
+    return bool(chunk)
+
+
+def _text(kept: HeadTail) -> str:
+    """Return the output as text, with a line at the gap if the middle was dropped."""
+    if not kept.dropped_bytes:
+        return kept.joined().decode(errors="replace")
+    # A cut may have split a character; its second half would show as noise.
+    tail = kept.tail.lstrip(bytes(range(0x80, 0xC0)))
+    head = kept.head.decode(errors="replace")
+    gap = f"\n[{kept.dropped_bytes} bytes dropped]\n"
+    return head + gap + tail.decode(errors="replace")
+
+
+def _broken(what: str, error: OSError) -> SandboxError | DiskError:
+    kind = DiskError if is_disk_full(error) else SandboxError
+    return kind(f"the sandbox {what}: {error}")
