@@ -221,7 +221,7 @@ def asked_in_turn(
     edits: list[Edit] = []
     for result in turn.observations:
         if result.tool == prune_tool.NAME and result.command:
-            answer = prune_tool.answer_from_arguments(result.command)
+            answer = prune_tool.answer_from_command(result.command)
             choice = judged(answer, trajectory, merged(standing, edits), live)
             edits += pruned(choice, live, placeholder)
     return edits

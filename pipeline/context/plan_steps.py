@@ -4,7 +4,6 @@ The plan tool itself, with its rules, is the agent's; a policy only asks which s
 belonged to and what has been completed.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,28 +65,16 @@ def completed_in(turn: Turn, trajectory: Trajectory) -> list[int]:
 
 
 def steps_left(trajectory: Trajectory) -> int | None:
-    """Return how many steps are not completed yet, None while there is no plan."""
-    open_steps: set[int] | None = None
+    """Return how many steps are not completed yet, None while there is no plan.
+
+    Setting a plan is one event for the whole (step 0) and one for each of its steps.
+    """
+    left: set[int] | None = None
     for event in trajectory.plan_events:
-        if event.action == "set":
-            open_steps = set(range(1, _steps_set(event, trajectory) + 1))
-        elif open_steps is None:
-            open_steps = {event.plan_step}
+        if left is None or (event.action == "set" and event.plan_step == 0):
+            left = set()
         if event.action in ("complete", "drop"):
-            open_steps.discard(event.plan_step)
-        elif event.action in ("add", "start"):
-            open_steps.add(event.plan_step)
-    return None if open_steps is None else len(open_steps)
-
-
-def _steps_set(event: PlanEvent, trajectory: Trajectory) -> int:
-    """Return how many steps a `set` wrote, from the tool call's own arguments."""
-    if not 0 <= event.message_index < len(trajectory.messages):
-        return 0
-    command = trajectory.messages[event.message_index].command
-    try:
-        arguments = json.loads(command or "{}")
-    except ValueError:
-        return 0
-    steps = arguments.get("steps") if isinstance(arguments, dict) else None
-    return len(steps) if isinstance(steps, list) else 0
+            left.discard(event.plan_step)
+        elif event.plan_step > 0:
+            left.add(event.plan_step)
+    return None if left is None else len(left)

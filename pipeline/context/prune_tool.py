@@ -111,6 +111,13 @@ def answer_from_arguments(arguments: str) -> PruneAnswer:
     )
 
 
+def answer_from_command(command: str) -> PruneAnswer:
+    """Return what a call in an ordinary turn asks for: JSON arguments, or the line as written."""
+    if command.lstrip().startswith(NAME):
+        return prune_answer(command, ())
+    return answer_from_arguments(command)
+
+
 def _as_id(item: object) -> int | None:
     if isinstance(item, bool):
         return None
