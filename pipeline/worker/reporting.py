@@ -1,0 +1,113 @@
+"""A worker's status file: what it is doing, for `status` and for a launcher that waits.
+
+Replaced atomically every few seconds and removed when the worker ends. A status that cannot be
+written (no space) is not worth a run, so it is skipped. It decides nothing but one thing: local
+launchers look here for workers of an earlier launch that still live.
+"""
+
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.host.files import replace_bytes
+from pipeline.host.slurm_job import SlurmJob
+from pipeline.records.layout import Layout
+from pipeline.worker.claims import Owner
+
+REPORT_EVERY_S = 2.0
+RATE_WINDOW_S = 60.0
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What a worker has done so far."""
+
+    finished: int = 0
+    infra_failed: int = 0
+    tokens: int = 0
+    by_class: dict[str, int] = field(default_factory=dict)
+
+    def note(self, name: str, *, failed: bool) -> None:
+        """Count one result under its class."""
+        self.by_class[name] = self.by_class.get(name, 0) + 1
+        self.finished += not failed
+        self.infra_failed += failed
+
+
+class StatusFile:
+    """The status file of one worker attempt."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        owner: Owner,
+        *,
+        role: Literal["rollout", "grading"],
+        model: str,
+        job: SlurmJob | None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare the file; nothing is written yet."""
+        self._path = layout.status_of(owner.worker)
+        self._now_s = now_s
+        self._fixed: dict[str, Any] = {
+            "worker": owner.worker,
+            "role": role,
+            "model": model,
+            "kind": "slurm" if job else "local",
+            "host": owner.host,
+            "pid": owner.pid,
+            "start_ticks": owner.start_ticks,
+            "slurm_job": job.job_id if job else None,
+            "started_at": time.time(),
+        }
+        self._beat = 0
+        self._due_s = 0.0
+        self._history: deque[tuple[float, int, int]] = deque()
+
+    def report(
+        self, phase: str, counts: Counts, in_flight: Sequence[str], *, now: bool = False
+    ) -> None:
+        """Write the file if it is due, or at once; a full disk is no obstacle."""
+        now_s = self._now_s()
+        if now_s < self._due_s and not now:
+            return
+        self._due_s = now_s + REPORT_EVERY_S
+        self._beat += 1
+        runs_per_s, tokens_per_s = self._rates(now_s, counts)
+        status = {
+            **self._fixed,
+            "phase": phase,
+            "heartbeat": self._beat,
+            "updated_at": time.time(),
+            "finished": counts.finished,
+            "infra_failed": counts.infra_failed,
+            "by_class": counts.by_class,
+            "tokens": counts.tokens,
+            "runs_per_s": runs_per_s,
+            "tokens_per_s": tokens_per_s,
+            "in_flight": list(in_flight),
+        }
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(self._path, json.dumps(status).encode())
+
+    def remove(self) -> None:
+        """Remove the file: this worker is gone. May be called twice."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def _rates(self, now_s: float, counts: Counts) -> tuple[float | None, float | None]:
+        """Return runs and tokens per second over the last minute, None before there is a span."""
+        self._history.append((now_s, counts.finished, counts.tokens))
+        while now_s - self._history[0][0] > RATE_WINDOW_S:
+            self._history.popleft()
+        then_s, finished, tokens = self._history[0]
+        if now_s <= then_s:
+            return None, None
+        span_s = now_s - then_s
+        return (counts.finished - finished) / span_s, (counts.tokens - tokens) / span_s

@@ -1,0 +1,105 @@
+"""The rollout job: what Slurm or a local launcher starts, once for every worker.
+
+Owns the frame of a worker's life: signal handlers before anything else, the heartbeat around all
+of it, claims given back at the end, and the decision whether Slurm is asked to run the task again.
+Jobs are told the results folder, the model and their index; the rest is in the lock.
+
+    python -m pipeline.worker.rollout_job RESULTS --model MODEL --index N
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.host.environment import environment
+from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
+from pipeline.records.layout import Layout, file_name
+from pipeline.records.lock import read_lock
+from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.rollout_worker import RolloutWorker
+from pipeline.worker.stopping import Stop, StopWatch, launcher_of
+
+
+def main(results: str, model: str, index: int) -> dict[str, Any]:
+    """Work on the blocks of `model` until none is left here; return what was done.
+
+    Main thread only: signal handlers are installed, and restored at the end.
+
+    Raises:
+        LockError, FileNotFoundError: the folder holds no sweep.
+        ValueError: the sweep has no such model.
+        InfraError: the server, a sandbox or the disk is beyond what this worker can mend.
+    """
+    env = environment()
+    layout = Layout(Path(results))
+    stop = StopWatch(layout.drain_request, launcher=launcher_of(env))
+    restore = stop.install()
+    try:
+        return _worked(layout, model, index, env, stop)
+    finally:
+        restore()
+
+
+def worker_name(role: str, model: str, index: int, job: SlurmJob | None) -> str:
+    """Return the name of this worker attempt: journals and status files are called after it."""
+    attempt = f"{job.job_id}-r{job.restarts}" if job else f"pid{os.getpid()}"
+    return file_name("-".join(part for part in (role, model, str(index), attempt) if part))
+
+
+def _worked(
+    layout: Layout, model: str, index: int, env: Mapping[str, str], stop: StopWatch
+) -> dict[str, Any]:
+    lock = read_lock(layout.lock)
+    if model not in lock.spec.models:
+        known = ", ".join(lock.spec.models)
+        raise ValueError(f"no model {model!r} in {layout.lock}; it has {known}")
+    job = slurm_job(env)
+    owner = this_owner(worker_name("rollout", model, index, job), job.job_id if job else None)
+    site = lock.spec.cluster
+    board = ClaimBoard(layout, owner, stale_s=site.stale_s)
+    board.start_heartbeat(site.heartbeat_s)
+    try:
+        worker = RolloutWorker(layout, lock, model, owner, board, stop, env)
+        summary = worker.run()
+    finally:
+        board.release_all()
+        board.stop_heartbeat()
+    may_requeue = (
+        worker.stopped_by is Stop.TIME_LIMIT
+        and worker.n_published_runs > 0
+        and not layout.drain_request.exists()
+        and worker.has_open()
+    )
+    summary["requeued"] = may_requeue and _requeued(job, site.max_requeues)
+    return summary
+
+
+def _requeued(job: SlurmJob | None, max_requeues: int) -> bool:
+    """Ask Slurm to run this very task again; return whether it was asked and agreed."""
+    if job is None or job.restarts >= max_requeues:
+        return False
+    complaint = requeue(job)
+    if complaint is not None:
+        sys.stderr.write(f"scontrol requeue {job.job_id}: {complaint}\n")
+    return complaint is None
+
+
+def _main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.worker.rollout_job",
+        description="Work on the open runs of one model of a launched sweep.",
+    )
+    parser.add_argument("results", help="the results folder")
+    parser.add_argument("--model", required=True, help="name of the model in the sweep")
+    parser.add_argument("--index", type=int, default=0, help="number of this worker")
+    options = parser.parse_args(argv)
+    summary = main(options.results, options.model, options.index)
+    sys.stdout.write(f"{summary}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

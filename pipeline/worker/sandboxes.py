@@ -1,0 +1,96 @@
+"""The sandboxes of one worker: which kind a sweep wants, and which of them are open.
+
+Owns the choice by `sandbox=` and by benchmark, and the list of open sandboxes, so that a worker
+that has to stop can close them under its runs. How a sandbox isolates is `pipeline.sandbox`.
+"""
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.protocols import Purpose, Sandbox, SandboxFactory
+from pipeline.records.failure import SandboxError
+from pipeline.sandbox.limits import Limits
+from pipeline.spec.sweep import SweepSpec
+
+FOLDER = "planprune-sandboxes"
+
+
+def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
+    """Return what starts the sandboxes that `spec` asks for on this node.
+
+    Args:
+        spec: the sweep.
+        trusted: True where no model writes the commands (grading aside, that is `sim`).
+
+    Raises:
+        SandboxError: commands of a model would run unconfined, or the kind is unknown here.
+    """
+    site = spec.cluster
+    root = Path(site.scratch or tempfile.gettempdir()) / FOLDER
+    memory = site.sandbox_memory_mb
+    limits = Limits(
+        output_bytes=spec.agent.output_limit_bytes,
+        memory_bytes=None if memory is None else memory << 20,
+        processes=site.pids_limit,
+    )
+    if spec.sandbox != "local":
+        raise SandboxError(f"sandbox={spec.sandbox} is not available in this version; use local")
+    from pipeline.sandbox.local import LocalSandboxes
+
+    factory = LocalSandboxes(root, _materialise, limits=limits)
+    if not (factory.confined or trusted or spec.allow_unsandboxed):
+        raise SandboxError(
+            "a model's commands would run unconfined on this machine: install bubblewrap, use "
+            "sandbox=apptainer, or say allow_unsandboxed=true"
+        )
+    return factory
+
+
+class OpenSandboxes:
+    """The sandboxes that are open now. Thread-safe."""
+
+    def __init__(self, factory: SandboxFactory) -> None:
+        self.factory = factory
+        self._lock = threading.Lock()
+        self._open: set[Sandbox] = set()
+
+    @contextlib.contextmanager
+    def started(self, row: Mapping[str, Any], purpose: Purpose) -> Iterator[Sandbox]:
+        """Give a fresh sandbox that is stopped at the end, whatever happens.
+
+        Raises:
+            SandboxError: it did not start, or did not stop.
+            DiskError: no room for it.
+        """
+        sandbox = self.factory.start(row, purpose=purpose)
+        with self._lock:
+            self._open.add(sandbox)
+        try:
+            yield sandbox
+        finally:
+            with self._lock:
+                self._open.discard(sandbox)
+            sandbox.stop()
+
+    def stop_all(self) -> None:
+        """Stop every open sandbox; commands that run in one fail as infrastructure."""
+        with self._lock:
+            sandboxes = list(self._open)
+        for sandbox in sandboxes:
+            with contextlib.suppress(SandboxError):
+                sandbox.stop()
+
+
+def _materialise(row: Mapping[str, Any], target: Path) -> None:
+    """Fill `target` with the row's repository; only toy repositories exist without an image."""
+    if not str(row["repo"]).startswith("toy/"):
+        raise SandboxError(
+            f"{row['instance_id']}: its repository is only in an image; use sandbox=apptainer"
+        )
+    from pipeline.benchmarks.toy.checkout import materialise
+
+    materialise(row, target)
