@@ -22,15 +22,17 @@ SIM_VOCABULARY = 151_936
 _PIECES = re.compile(
     # An absolute path, a decimal number, a hash or a drawn-out rule is one token, however long:
     # the simulation's counts must not change with a scratch folder's name or a test's duration.
-    r" ?(?<![\w.])/(?:[\w.+@-]+/)*[\w.+@-]+"
+    r" ?(?<![\w.])/(?:[\w.+@~-]+/)*[\w.+@~-]+"
     r"| ?0x[0-9a-fA-F]+"
     r"| ?\b(?=[a-f]*[0-9])[0-9a-f]{7,40}\b"
     r"| ?[0-9]+(?:\.[0-9]+)?"
     r"| ?[A-Z]?[a-z]{1,9}"
     r"| ?[A-Z]{1,6}"
     r"|\n\s*"
-    r"| ?([^\w\s])\1{3,}"
-    r"| ?[^\w\s]{1,3}"
+    r"| ?([^\w\s/])\1{3,}"
+    # No slash here: it might begin a path.
+    r"| ?[^\w\s/]{1,3}"
+    r"| ?/+"
     r"|\s+"
     r"|[^\s]"
 )

@@ -32,8 +32,9 @@ def run(world, tmp_path):
     made = []
 
     def start(**options):
-        made.append(1)
-        return Run(client, copy_of(repository, tmp_path / f"copy{len(made)}"), **options).go()
+        # Folders of different names and depths: nothing may depend on where a run lies.
+        made.append("Sub_1")
+        return Run(client, copy_of(repository, tmp_path.joinpath(*made)), **options).go()
 
     return start
 

@@ -131,10 +131,12 @@ def _after_planctl(place: Place, action: Action, recipe: Recipe) -> Place:
 def _after_command(place: Place, command: str, recipe: Recipe) -> Place | None:
     """Return the place after a command that belongs to the place's step; None if it does not."""
     step = recipe.steps[place.step - 1]
-    if place.edit and command in step.verify[place.check :]:
-        return place._replace(check=step.verify.index(command, place.check) + 1)
     if command in step.explore[place.look :]:
         return place._replace(look=step.explore.index(command, place.look) + 1)
+    is_checking = bool(place.edit) or step.edit is None
+    if is_checking and command in step.verify[place.check :]:
+        check = step.verify.index(command, place.check) + 1
+        return Place(place.step, len(step.explore), 1, check)
     return None
 
 

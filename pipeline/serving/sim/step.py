@@ -228,7 +228,11 @@ def _close(scene: Scene) -> Move:
 def _detour(scene: Scene) -> Act:
     """Return a command that brings the work no farther."""
     paths = sorted({need.path for step in scene.recipe.steps for need in step.needs})
-    looks = ["git status --short", "git diff --stat", *scene.step.explore]
+    looks = [
+        "git status --short",
+        "git diff --stat",
+        *scene.step.explore[: scene.progress.place.look],
+    ]
     for path in paths:
         looks += [
             f"git log --oneline -3 -- {path}",
