@@ -87,7 +87,9 @@ def _sweep_name(overrides: Sequence[str], conf: Path) -> str:
 
 
 def _composed(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
-    fixed = [re.sub(r"^sweep=", "+sweep=", o) for o in overrides]
+    # A nested key may be one that its config file leaves at the spec's default: `++` sets it
+    # either way, and a misspelt one is refused by the parser, which knows all of them.
+    fixed = [re.sub(r"^(sweep=|[\w]+\.[\w.]+=)", _added, o) for o in overrides]
     try:
         with initialize_config_dir(str(conf), version_base="1.3"):
             config = compose("config", overrides=fixed)
@@ -101,9 +103,13 @@ def _composed(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
+def _added(key: re.Match[str]) -> str:
+    return ("+" if key[0] == "sweep=" else "++") + key[0]
+
+
 def _missing_config(text: str, conf: Path) -> str:
     """Say which names exist where Hydra says that one does not."""
-    found = re.search(r"'/?([a-z]+)/([^'@]+)'", text)
+    found = re.search(r"Could not find '/?([a-z]+)/([^'@]+)'", text)
     if found is None:
         return text
     group, name = found[1], found[2]
@@ -120,7 +126,7 @@ def _explained(error: Exception, overrides: Sequence[str], conf: Path) -> str:
     text = str(error)
     cause = str(error.__cause__ or "")
     if type(error).__name__ == "OverrideParseException":
-        bad = next((o for o in overrides if o in text), "")
+        bad = str(getattr(error, "override", None) or overrides[-1])
         key, _, value = bad.partition("=")
         quoted = f"""'{key}="{value}"'"""
         return (

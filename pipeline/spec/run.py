@@ -23,8 +23,8 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Digest of the cell's science, which every run of it shares."""
-        return digest_of(science_of(self), length=16)
+        """Digest of the cell's science, and of the arm's name: an A/A pair has two cells."""
+        return digest_of([self.arm.name, science_of(self)], length=16)
 
 
 def run_id(cell: Cell, cell_digest: str, row: Mapping[str, Any], row_digest: str) -> str:
@@ -37,7 +37,7 @@ def run_id(cell: Cell, cell_digest: str, row: Mapping[str, Any], row_digest: str
         slugged(part)
         for part in (str(row["instance_id"]), cell.model.name, cell.arm.name, f"s{cell.seed}")
     )
-    return f"{slug}-{digest_of([METHOD_VERSION, cell.arm.name, cell_digest, row_digest])}"
+    return f"{slug}-{digest_of([METHOD_VERSION, cell_digest, row_digest])}"
 
 
 def slugged(text: str) -> str:

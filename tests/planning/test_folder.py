@@ -1,0 +1,112 @@
+"""A results folder keeps what was locked: the same sweep resumes, a grown one extends, others go."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.planning.config import sweep_spec
+from pipeline.planning.folder import FolderError, check_folder, write_folder
+from pipeline.planning.prepare import prepared
+from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError, read_lock, read_rows
+from pipeline.records.plan import read_plan
+
+INSTANCES = "instances.sample=3"
+
+
+def sweep(folder, *overrides):
+    return prepared(sweep_spec(["+sweep=demo", INSTANCES, f"results={folder}", *overrides]))
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """A folder into which the demo was launched."""
+    layout = Layout(tmp_path / "results")
+    first = sweep(layout.root)
+    write_folder(layout, first, "new")
+    return layout
+
+
+def opened(layout, *overrides):
+    return check_folder(layout, sweep(layout.root, *overrides))
+
+
+def test_lock_rows_and_plan_are_read_back_as_they_were_written(layout):
+    again = sweep(layout.root)
+    lock = read_lock(layout.lock)
+    assert lock.spec == again.lock.spec
+    assert lock.rows_sha256 == again.lock.rows_sha256
+    assert read_plan(layout.plan) == list(again.runs)
+    assert read_rows(layout.dataset) == {r["instance_id"]: dict(r) for r in again.rows}
+
+
+def test_the_same_sweep_resumes(layout):
+    how, again = opened(layout)
+    assert how == "resumed"
+    assert list(again.runs) == read_plan(layout.plan)
+
+
+def test_runtime_settings_may_change_on_resume_and_are_taken(layout):
+    how, again = opened(layout, "cluster.rollout.concurrency=9")
+    assert how == "resumed"
+    assert again.lock.spec.cluster.rollout.concurrency == 9
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("agent.step_limit=7", "agent.step_limit: 250 -> 7"),
+        ("model.context_length=9000", "models.sim.context_length"),
+        (
+            "arms.plan_prune.policy.protect_last_turns=4",
+            "arms.plan_prune.policy.protect_last_turns",
+        ),
+        ("analysis.margin=0.2", "analysis.margin"),
+        ("seeds=[0]", r"arms.full_history: seeds \[1\] removed"),
+        ("instances.sample=2", "removed"),
+        ("~arms.no_plan", "arms.no_plan: removed"),
+    ],
+)
+def test_a_changed_or_removed_science_field_is_refused_by_name(layout, override, named):
+    with pytest.raises(FolderError, match=named):
+        opened(layout, override)
+
+
+def test_more_seeds_arms_and_instances_extend_lock_and_plan(layout):
+    before = read_plan(layout.plan)
+    how, grown = opened(layout, "seeds=[0,1,2]", "+arm@arms.another=full_history")
+    assert how == "extended"
+    write_folder(layout, grown, how)
+    after = read_plan(layout.plan)
+    assert after[: len(before)] == before
+    assert [run.position for run in after] == list(range(len(after)))
+    added = after[len(before) :]
+    assert {run.extension for run in added} == {1}
+    assert {run.arm for run in added if run.seed < 2} == {"another"}
+    extension = read_lock(layout.lock).extensions[0]
+    assert set(extension.cells) == {run.cell_digest for run in added}
+    assert opened(layout, "seeds=[0,1,2]", "+arm@arms.another=full_history")[0] == "resumed"
+
+
+def test_a_folder_of_another_sweep_is_refused(layout):
+    other = sweep(layout.root)
+    lock = replace(other.lock, spec=replace(other.lock.spec, name="smoke25"))
+    with pytest.raises(FolderError, match="holds the sweep 'demo', not 'smoke25'"):
+        check_folder(layout, replace(other, lock=lock))
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("\\section{}")
+    with pytest.raises(FolderError, match="holds no sweep"):
+        check_folder(Layout(tmp_path), sweep(tmp_path))
+
+
+def test_a_folder_without_a_lock_says_so(tmp_path):
+    with pytest.raises(LockError, match="no results folder"):
+        read_lock(tmp_path / "sweep.lock.yaml")
+
+
+def test_a_lock_of_a_later_format_names_both_formats(layout):
+    layout.lock.write_text(layout.lock.read_text().replace("\nformat: 1", "\nformat: 9"))
+    with pytest.raises(LockError, match="format 9; this version reads 1"):
+        read_lock(layout.lock)
