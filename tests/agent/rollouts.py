@@ -1,0 +1,122 @@
+"""Runs the real agent against a scripted server over real HTTP, for the tests of this room."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.agent.rollout import RunOutcome, run_agent
+from pipeline.context import prune_tool
+from pipeline.context.elide import elide
+from pipeline.context.policies import policy_for
+from pipeline.protocols import CommandResult
+from pipeline.records.run_record import CallRecord
+from pipeline.records.trajectory import Trajectory, merged, view_messages
+from pipeline.serving.client import HttpCompleter, RetryPolicy
+from pipeline.spec.agent import AgentSpec
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.model import ModelSpec
+from pipeline.spec.policy import FullHistory, PlanPrune
+from tests.fakes import EchoSandbox, Message, Reply, ScriptedModel, WordCounter
+
+CONF = Path(__file__).parents[2] / "conf" / "agent"
+ROW = {"instance_id": "toy__pair-1", "problem_statement": "Sum is off by one."}
+
+FULL = ArmSpec(name="full_history", policy=FullHistory())
+PRUNE = ArmSpec(name="plan_prune", policy=PlanPrune())
+SHAM = ArmSpec(name="sham_cleanup", policy=PlanPrune(apply=False))
+
+
+def agent_spec(name: str = "mini", **changes: Any) -> AgentSpec:
+    """Return the agent as configured in conf/agent, with fields changed."""
+    return AgentSpec(**(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes))
+
+
+def model_spec(**changes: Any) -> ModelSpec:
+    """Return a small model."""
+    return ModelSpec(**({"name": "scripted", "kind": "endpoint", "repo": "none"} | changes))
+
+
+def rollout(
+    script: Iterable[Reply] | Callable[[Message], Reply],
+    *,
+    arm: ArmSpec = FULL,
+    agent: AgentSpec | None = None,
+    model: ModelSpec | None = None,
+    results: dict[str, CommandResult | str | Exception] | None = None,
+    patch: str = "diff --git a/x b/x\n",
+    seed: int = 7,
+    run_id: str = "run-1",
+    attempt: int = 1,
+    sandbox: EchoSandbox | None = None,
+    **more: Any,
+) -> tuple[RunOutcome, list[Message]]:
+    """Return what came of a run, and the requests that the server received."""
+    agent, model, counter = agent or agent_spec(), model or model_spec(), WordCounter()
+    with ScriptedModel(script) as server:
+        completer = HttpCompleter(
+            model, server.base_url, retry=RetryPolicy(max_attempts=2, first_wait_s=0.0)
+        )
+        try:
+            outcome = run_agent(
+                row=ROW,
+                agent=agent,
+                model=model,
+                plan=arm.plan,
+                policy=policy_for(
+                    arm,
+                    seed=seed,
+                    count_tokens=counter,
+                    context_length=model.context_length,
+                    text_mode=model.mode == "text",
+                ),
+                completer=completer,
+                sandbox=sandbox or EchoSandbox(results, patch=patch),
+                counter=counter,
+                elide=lambda message: elide(message, agent.elide_chars),
+                seed=seed,
+                run_id=run_id,
+                attempt=attempt,
+                now=ticking(),
+                context_tools=[prune_tool.SCHEMA] if arm.context_tools else [],
+                **more,
+            )
+        finally:
+            completer.close()
+        return outcome, server.requests
+
+
+def ticking(step_s: float = 1.0) -> Callable[[], float]:
+    """Return a clock that moves on by `step_s` at every look."""
+    ticks = itertools.count(1_700_000_000)
+    return lambda: next(ticks) * step_s
+
+
+def rebuilt(outcome: RunOutcome) -> list[list[Message]]:
+    """Return the messages of every call, from the record alone."""
+    standing: dict[Any, Any] = {}
+    sent = []
+    for call in outcome.calls:
+        standing = merged(standing, call.edits)
+        sent.append(_messages_of(outcome, call, standing))
+    return sent
+
+
+def _messages_of(outcome: RunOutcome, call: CallRecord, standing: dict[Any, Any]) -> list[Message]:
+    if call.messages is not None:
+        return [dict(m) for m in call.messages]
+    prefix = Trajectory()
+    prefix.append(outcome.messages[: call.message_count])
+    return view_messages(prefix, merged(standing, call.transient))
+
+
+def tool_names(request: Message) -> list[str]:
+    """Return the names of a request's tools."""
+    return [tool["function"]["name"] for tool in request.get("tools", [])]
+
+
+def contents(request: Message) -> list[str]:
+    """Return the contents of a request's messages."""
+    return [message["content"] for message in request["messages"]]

@@ -1,0 +1,417 @@
+"""One rollout from task to ending: what is sent, what is kept, and how runs end."""
+
+import json
+
+import pytest
+
+from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
+from pipeline.protocols import CommandResult
+from pipeline.records.failure import FailureClass, NodeError, SandboxError, ServerError
+from pipeline.records.run_record import text_sha256
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policy import FullHistory
+from pipeline.spec.run import request_seed
+from tests.agent.rollouts import (
+    FULL,
+    PRUNE,
+    agent_spec,
+    contents,
+    model_spec,
+    rebuilt,
+    rollout,
+    tool_names,
+)
+from tests.fakes import EchoSandbox, bash, call, planctl, says, submits
+
+NO_PLAN = ArmSpec(name="no_plan", policy=FullHistory(), plan=False)
+
+
+# --- what is sent --------------------------------------------------------------------------------
+def test_a_submitted_patch_is_kept_byte_for_byte():
+    patch = "diff --git a/x b/x\n-old \n+new\n\n"
+    outcome, _ = rollout([says("", bash("ls")), submits()], patch=patch)
+    assert outcome.failure_class is FailureClass.OK
+    assert outcome.exit_status == "Submitted"
+    assert outcome.patch == patch
+    assert outcome.limit_patch is None
+
+
+def test_the_server_receives_exactly_what_the_record_rebuilds():
+    outcome, requests = rollout(
+        [
+            says("I plan.", planctl("set", steps=["a", "b"]), reasoning="Hm, wörk."),
+            says("", planctl("start", step=1), bash("cat long"), reasoning="Read."),
+            says("no call"),
+            submits(),
+        ],
+        results={"cat long": "line\n" * 4000},
+    )
+    assert [r["messages"] for r in requests] == rebuilt(outcome)
+
+
+def test_reasoning_is_kept_and_sent_again_as_reasoning():
+    _, requests = rollout([says("", bash("ls"), reasoning="Look first."), submits()])
+    assert requests[1]["messages"][2]["reasoning"] == "Look first."
+
+
+def test_the_first_request_is_the_same_in_every_arm_but_for_its_tools_and_salt():
+    first = {}
+    for arm in (FULL, PRUNE):
+        _, requests = rollout([submits()], arm=arm, run_id=arm.name)
+        request = requests[0]
+        first[arm.name] = {k: v for k, v in request.items() if k not in ("tools", "cache_salt")}
+        assert tool_names(request)[:2] == ["bash", "planctl"]
+    assert first["full_history"] == first["plan_prune"]
+
+
+def test_only_arms_that_prune_offer_the_prune_tool_and_the_list_never_changes():
+    script = [says("", bash("ls")), says("", planctl("set", steps=["a"])), submits()]
+    for arm, names in (
+        (FULL, ["bash", "planctl"]),
+        (PRUNE, ["bash", "planctl", "prune_observations"]),
+        (NO_PLAN, ["bash"]),
+    ):
+        if arm is NO_PLAN:
+            script = [says("", bash("ls")), submits()]
+        _, requests = rollout(script, arm=arm)
+        assert [tool_names(r) for r in requests] == [names] * len(script)
+
+
+def test_without_a_plan_the_prompt_says_nothing_of_it():
+    _, with_plan = rollout([submits()])
+    _, without = rollout([submits()], arm=NO_PLAN)
+    assert "planctl" in contents(with_plan[0])[0]
+    assert "planctl" not in json.dumps(without[0])
+    assert contents(with_plan[0])[1] == contents(without[0])[1]
+
+
+def test_the_tool_list_is_kept_once_under_the_hash_that_calls_name():
+    outcome, requests = rollout([says("", bash("ls")), submits()])
+    ((digest, text),) = outcome.tools.items()
+    assert {c.tools_sha256 for c in outcome.calls} == {digest}
+    assert digest == text_sha256(text)
+    assert json.loads(text) == requests[0]["tools"]
+
+
+def test_request_seeds_follow_from_seed_instance_kind_and_step_alone():
+    _, requests = rollout([says("", bash("ls")), submits()], seed=3)
+    assert [r["seed"] for r in requests] == [
+        request_seed(3, "toy__pair-1", "step", 1),
+        request_seed(3, "toy__pair-1", "step", 2),
+    ]
+
+
+def test_every_request_is_salted_with_run_and_attempt():
+    _, requests = rollout([says("", bash("ls")), submits()], run_id="r9", attempt=2)
+    assert {r["cache_salt"] for r in requests} == {"r9/2"}
+
+
+def test_arms_share_a_salt_only_when_asked_to():
+    _, requests = rollout([submits()], shared_cache_salt="block-4")
+    assert requests[0]["cache_salt"] == "block-4"
+
+
+def test_a_step_call_leaves_the_choice_of_tool_to_the_model():
+    _, requests = rollout([says("", bash("ls")), submits()])
+    assert all("tool_choice" not in r for r in requests)
+
+
+def test_parallel_calls_are_switched_off_by_the_agents_configuration():
+    _, requests = rollout([submits()], agent=agent_spec(parallel_tool_calls=False))
+    assert requests[0]["parallel_tool_calls"] is False
+
+
+# --- turns ---------------------------------------------------------------------------------------
+def test_the_calls_of_one_answer_are_carried_out_in_order():
+    sandbox = EchoSandbox()
+    outcome, requests = rollout(
+        [
+            says("", planctl("set", steps=["a"]), bash("one"), planctl("start", step=1), bash("two")),
+            submits(),
+        ],
+        sandbox=sandbox,
+    )
+    assert sandbox.commands[:2] == ["one", "two"]
+    results = requests[1]["messages"][3:]
+    ids = [c["id"] for c in requests[1]["messages"][2]["tool_calls"]]
+    assert [m["tool_call_id"] for m in results] == ids
+    assert [m.tool for m in outcome.messages[3:7]] == ["planctl", "bash", "planctl", "bash"]
+    assert [e.message_index for e in outcome.plan_events if e.plan_step == 1] == [3, 5]
+
+
+def test_a_submission_in_the_middle_of_a_batch_keeps_the_other_outputs():
+    sandbox = EchoSandbox(patch="diff\n")
+    outcome, _ = rollout(
+        [
+            says(
+                "",
+                bash("before"),
+                bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat patch.txt"),
+                bash("after"),
+            )
+        ],
+        sandbox=sandbox,
+    )
+    assert outcome.patch == "diff\n"
+    assert "after" not in sandbox.commands
+    before, submission, after = outcome.messages[3:]
+    assert "before" in before.content
+    assert "diff" in submission.content
+    assert (after.content, after.returncode) == (
+        "Not executed: the task was submitted before this.",
+        None,
+    )
+
+
+def test_a_sentinel_of_a_command_that_failed_submits_nothing():
+    command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat nothing"
+    failed = CommandResult(output="COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\nno file\n", returncode=1)
+    outcome, _ = rollout([says("", bash(command)), submits()], results={command: failed})
+    assert outcome.failure_class is FailureClass.OK
+    assert len(outcome.calls) == 2
+
+
+def test_an_output_is_kept_raw_and_shown_elided_by_a_recorded_edit():
+    raw = "x" * 30_000
+    outcome, requests = rollout([says("", bash("cat x")), submits()], results={"cat x": raw})
+    assert raw in outcome.messages[3].content
+    assert len(contents(requests[1])[3]) < 11_000
+    (edit,) = outcome.calls[1].edits
+    assert (edit.message_index, edit.reason) == (3, "elide")
+
+
+def test_a_timed_out_command_says_so():
+    timed_out = CommandResult(output="so far\n", returncode=-1, timed_out=True, dropped_bytes=5)
+    outcome, _ = rollout([says("", bash("sleep")), submits()], results={"sleep": timed_out})
+    message = outcome.messages[3]
+    assert "was stopped" in message.content
+    assert "so far" in message.content
+    assert (message.returncode, message.dropped_bytes) == (-1, 5)
+
+
+def test_an_illegal_plan_move_is_an_observation_and_no_plan_event():
+    outcome, _ = rollout([says("", planctl("start", step=3)), submits()])
+    assert outcome.messages[3].returncode == 1
+    assert "Allowed now" in outcome.messages[3].content
+    assert outcome.plan_events == ()
+
+
+def test_pruning_outside_a_cleanup_turn_is_an_error_observation():
+    outcome, requests = rollout(
+        [says("", bash("ls"), call("prune_observations", ids=[1])), submits()], arm=PRUNE
+    )
+    result = outcome.messages[4]
+    assert (result.tool, result.returncode) == ("prune_observations", 1)
+    assert "can only be used when you are asked" in result.content
+    assert "ls" in contents(requests[1])[3]
+
+
+def test_an_arm_may_let_its_tool_act_in_ordinary_turns():
+    asked = []
+
+    def act(trajectory, tool, command):
+        asked.append((len(trajectory.messages), tool, json.loads(command)))
+        return "Removed."
+
+    outcome, _ = rollout(
+        [says("", call("prune_observations", ids=[1])), submits()], arm=PRUNE, context_tool=act
+    )
+    assert asked == [(3, "prune_observations", {"ids": [1]})]
+    assert (outcome.messages[3].content, outcome.messages[3].returncode) == ("Removed.", 0)
+
+
+# --- format errors -------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (says("Just words."), "no tool call"),
+        (says("", call("launch_missiles")), "no tool called"),
+        (says("", call("bash", cmd="ls")), "needs the argument"),
+        (says("", call("bash", command=["ls"])), "needs the argument"),
+        (
+            says("", {"type": "function", "function": {"name": "bash", "arguments": '{"comm'}}),
+            "not valid JSON",
+        ),
+        (
+            says("", {"type": "function", "function": {"name": "planctl", "arguments": "[1]"}}),
+            "no JSON object",
+        ),
+        (says("I think and th", finish_reason="length"), "cut off"),
+    ],
+)
+def test_an_unusable_answer_is_told_in_a_user_message_and_never_shown_again(bad, why):
+    outcome, requests = rollout([bad, submits()])
+    assert [m["role"] for m in requests[1]["messages"]] == ["system", "user", "user"]
+    assert why in contents(requests[1])[2]
+    assert not outcome.messages[2].is_observation
+    paid = outcome.calls[0]
+    assert (paid.kind, paid.step_index) == ("step", 1)
+    assert paid.prompt_tokens and paid.error and paid.error.startswith("format: ")
+    assert paid.reply == bad.message["content"]
+    assert len(paid.reply_tool_calls) == len(bad.message.get("tool_calls", []))
+    assert outcome.calls[1].step_index == 2
+
+
+def test_one_bad_call_of_several_stops_all_of_them():
+    sandbox = EchoSandbox()
+    rollout([says("", bash("rm x"), call("nothing")), submits()], sandbox=sandbox)
+    assert "rm x" not in sandbox.commands
+
+
+def test_format_errors_in_a_row_end_the_run():
+    outcome, _ = rollout([says("a"), says("b"), says("c")])
+    assert outcome.failure_class is FailureClass.LIMIT_FORMAT
+    assert len(outcome.calls) == 3
+
+
+def test_a_clean_step_makes_format_errors_count_from_zero():
+    script = [says("a"), says("b"), says("", bash("ls")), says("c"), says("d"), submits()]
+    outcome, _ = rollout(script)
+    assert outcome.failure_class is FailureClass.OK
+
+
+# --- endings -------------------------------------------------------------------------------------
+def test_an_empty_submission_has_a_class_of_its_own():
+    outcome, _ = rollout([submits()], patch="\n")
+    assert outcome.failure_class is FailureClass.SUBMITTED_EMPTY
+
+
+def test_the_step_limit_ends_a_run_and_its_diff_is_kept_aside():
+    outcome, _ = rollout(
+        lambda _: says("", bash("ls")),
+        agent=agent_spec(step_limit=4),
+        results={LIMIT_DIFF_COMMAND: "diff --git a/y b/y\n"},
+    )
+    assert outcome.failure_class is FailureClass.LIMIT_STEPS
+    assert outcome.exit_status == "LimitsExceeded"
+    assert len(outcome.calls) == 4
+    assert outcome.patch == ""
+    assert outcome.limit_patch == "diff --git a/y b/y\n"
+
+
+def test_a_limit_without_changes_has_no_diff():
+    outcome, _ = rollout(
+        lambda _: says("", bash("ls")),
+        agent=agent_spec(step_limit=1),
+        results={LIMIT_DIFF_COMMAND: ""},
+    )
+    assert outcome.limit_patch is None
+
+
+def test_the_wall_limit_ends_a_run():
+    outcome, _ = rollout(lambda _: says("", bash("ls")), agent=agent_spec(wall_limit_s=20.0))
+    assert outcome.failure_class is FailureClass.LIMIT_TIME
+    assert outcome.exit_status == "TimeExceeded"
+
+
+def test_a_prompt_that_no_longer_fits_ends_the_run_as_limit_context():
+    body = b'{"error": {"message": "This model\'s maximum context length is 100 tokens."}}'
+
+    def script(request):
+        if len(request["messages"]) > 3:
+            return says(status=400, body=body)
+        return says("", bash("ls"))
+
+    outcome, requests = rollout(script, results={LIMIT_DIFF_COMMAND: "diff\n"})
+    assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
+    assert outcome.limit_patch == "diff\n"
+    assert outcome.calls[-1].prompt_tokens is None
+    assert "maximum context length" in outcome.calls[-1].error
+    # Less room for the answer was tried before the window was called full.
+    assert [r["max_tokens"] for r in requests[1:]] == [4096, 2048, 1024, 512, 256, 128, 64]
+
+
+def test_the_answer_is_given_what_the_window_leaves():
+    model = model_spec(context_length=1000, max_tokens=400)
+
+    def script(request):
+        used = 700 if len(request["messages"]) > 2 else 500
+        return says("", bash("ls"), usage={"prompt_tokens": used})
+
+    _, requests = rollout(script, model=model, agent=agent_spec(step_limit=3))
+    assert [r["max_tokens"] for r in requests][0] == 400
+    assert 200 < requests[2]["max_tokens"] < 300
+
+
+def test_an_answer_cut_by_the_full_window_is_no_format_error():
+    model = model_spec(context_length=1000, max_tokens=400)
+
+    def script(request):
+        if len(request["messages"]) > 2:
+            return says("I was go", finish_reason="length", usage={"prompt_tokens": 800})
+        return says("", bash("ls"), usage={"prompt_tokens": 800})
+
+    outcome, _ = rollout(script, model=model)
+    assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
+    assert outcome.calls[-1].prompt_tokens == 800
+
+
+def test_ten_identical_calls_in_a_row_are_labelled_and_do_not_end_the_run():
+    script = [says("", bash("ls")) for _ in range(10)]
+    outcome, _ = rollout([*script, submits()])
+    assert outcome.loop
+    assert outcome.failure_class is FailureClass.OK
+    shorter, _ = rollout([*script[:9], submits()])
+    assert not shorter.loop
+
+
+def test_a_loop_ends_the_run_where_that_is_asked():
+    outcome, _ = rollout(lambda _: says("", bash("ls")), agent=agent_spec(stop_on_loop=True))
+    assert outcome.loop
+    assert outcome.exit_status == "StoppedOnLoop"
+    assert len(outcome.calls) == 10
+
+
+# --- failures that are not the agent's -----------------------------------------------------------
+def test_a_dead_server_is_no_ending_of_the_agent():
+    with pytest.raises(ServerError):
+        rollout(lambda _: says(status=503, body=b"starting"))
+
+
+def test_a_broken_sandbox_is_no_ending_of_the_agent():
+    with pytest.raises(SandboxError):
+        rollout([says("", bash("ls"))], results={"ls": SandboxError("gone")})
+
+
+def test_a_worker_that_must_go_gives_the_run_up():
+    with pytest.raises(NodeError, match="shutting down"):
+        rollout(lambda _: says("", bash("ls")), should_stop=iter([False, False, True]).__next__)
+
+
+def test_an_error_in_the_agents_own_code_is_an_agent_error_with_its_traceback():
+    outcome, _ = rollout(
+        [says("", bash("ls"))], agent=agent_spec(observation_template="{{ output.nothing }}")
+    )
+    assert outcome.failure_class is FailureClass.AGENT_ERROR
+    assert outcome.exit_status == "UndefinedError"
+    assert "Traceback" in outcome.failure
+    assert len(outcome.calls) == 1
+
+
+def test_failed_requests_are_counted_beside_the_run_and_never_in_it():
+    replies = iter([says(status=500, body=b"oops"), says("", bash("ls")), submits()])
+    outcome, _ = rollout(lambda _: next(replies))
+    first, second = outcome.calls
+    assert first.retry_tokens == first.prompt_tokens
+    assert second.retry_tokens == 0
+
+
+# --- reasoning that the template drops -----------------------------------------------------------
+def test_a_format_error_costs_the_reasoning_before_it_where_templates_drop_it():
+    script = [
+        says("", bash("ls"), reasoning="one two three"),
+        says("oops"),
+        says("", bash("ls"), reasoning="four five"),
+        submits(),
+    ]
+    for rules, dropped in (("keep_reasoning", 0), ("drop_after_user", 3), ("no_reasoning", 5)):
+        outcome, _ = rollout(script, model=model_spec(template_rules=rules))
+        assert outcome.template_dropped_tokens == dropped
+
+
+def test_times_and_counts_are_known_at_the_end():
+    outcome, _ = rollout([says("", bash("ls")), submits()])
+    assert outcome.token_counter == "words"
+    assert outcome.wall_s == outcome.finished_at - outcome.started_at
+    assert outcome.tool_s == 2.0
+    assert outcome.messages[1].n_tokens == len(outcome.messages[1].content.split())
