@@ -103,9 +103,7 @@ def cut_commands(
     results = {m.tool_call_id: m for m in turn.observations if m.index in shorter}
     if assistant.tool_calls:
         edit = standing.get((assistant.index, Part.TOOL_CALLS))
-        calls = (
-            tool_calls_as_sent(assistant.tool_calls) if edit is None else json.loads(edit.text)
-        )
+        calls = tool_calls_as_sent(assistant.tool_calls) if edit is None else json.loads(edit.text)
         before = json.dumps(calls, ensure_ascii=False)
         for call in calls:
             result = results.get(call["id"])
@@ -135,7 +133,8 @@ def without_text(turn: Turn, change: Callable[[str], str]) -> str:
     if turn.assistant.tool_calls:
         return change(content)
     pieces = re.split(r"(^```.*?^```[ \t]*$)", content, flags=re.S | re.M)
-    return "".join(p if p.startswith("```") else change(p) for p in pieces)
+    kept = [p if p.startswith("```") else change(p).strip() for p in pieces]
+    return "\n".join(p for p in kept if p)
 
 
 def command_of(message: Message) -> str:

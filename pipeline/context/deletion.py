@@ -73,9 +73,7 @@ class DeletionPolicy:
             return placeholder_text(self._placeholder, message)
         return self._thinned(shown_content(message, standing), number, message.index)
 
-    def _reasoning(
-        self, number: int, turn: Turn, standing: Edits, *, in_text: bool
-    ) -> list[Edit]:
+    def _reasoning(self, number: int, turn: Turn, standing: Edits, *, in_text: bool) -> list[Edit]:
         message = turn.assistant
         part = Part.CONTENT if in_text else Part.REASONING
         text = message.content if in_text else message.reasoning
@@ -95,7 +93,7 @@ class DeletionPolicy:
         return without_text(turn, lambda text: self._thinned(text, number, turn.assistant.index))
 
     def _thinned(self, text: str, number: int, index: int) -> str:
-        units = _UNITS.findall(text)
+        units = units_of(text)
         order = ranks(self._seed, len(units), "token", number, index)
         gone = set(order[: round(self._spec.rate * len(units))])
         return "".join(unit for place, unit in enumerate(units) if place not in gone)
@@ -104,3 +102,8 @@ class DeletionPolicy:
         if self._spec.reasoning_in == "auto":
             return not any(turn.assistant.reasoning for turn in turns)
         return self._spec.reasoning_in == "text"
+
+
+def units_of(text: str) -> list[str]:
+    """Return the small pieces that stand for a text's tokens; joined, they are the text."""
+    return _UNITS.findall(text)

@@ -1,13 +1,24 @@
 """The door of this room: the policy an arm asks for.
 
-One `match` over the parameters; how each policy decides is in the module of its name.
+One `match` over the parameters; how each policy decides is in the module of its name. Line pruners
+will be one more case: their edits shorten an output as it arrives.
 """
 
+from pipeline.context.agent_diet import AgentDietPolicy
+from pipeline.context.context_edit import ClearThinkingPolicy, ContextEditPolicy
+from pipeline.context.deletion import DeletionPolicy
+from pipeline.context.discard_anytime import DiscardAnytimePolicy
 from pipeline.context.full_history import FullHistoryPolicy
+from pipeline.context.llm_summary import LlmSummaryPolicy
+from pipeline.context.observation_mask import ObservationMaskPolicy
+from pipeline.context.offload import OffloadPolicy
 from pipeline.context.plan_prune import PlanPrunePolicy
+from pipeline.context.plan_prune_cached import PlanPruneCachedPolicy
+from pipeline.context.practice import DedupPolicy, PurgeErrorsPolicy, SupersedeWritesPolicy
+from pipeline.context.reuse_prune import ReusePrunePolicy
 from pipeline.protocols import Policy, TokenCounter
+from pipeline.spec import policy as spec
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FullHistory, PlanPrune
 
 
 def policy_for(
@@ -28,15 +39,59 @@ def policy_for(
         text_mode: the model makes no tool calls and answers in plain lines.
     """
     match arm.policy:
-        case FullHistory():
-            return FullHistoryPolicy()
-        case PlanPrune() as spec:
+        case spec.PlanPrune() as p:
             return PlanPrunePolicy(
-                spec,
+                p,
                 placeholder=arm.placeholder,
                 seed=seed,
                 counter=count_tokens,
                 text_mode=text_mode,
             )
+        case spec.PlanPruneCached() as p:
+            return PlanPruneCachedPolicy(
+                p,
+                placeholder=arm.placeholder,
+                counter=count_tokens,
+                context_length=context_length,
+                text_mode=text_mode,
+            )
+        case spec.AgentDiet() as p:
+            return AgentDietPolicy(p, seed=seed, placeholder=arm.placeholder, counter=count_tokens)
+        case spec.Deletion() as p:
+            return DeletionPolicy(p, seed=seed, placeholder=arm.placeholder)
+        case spec.ContextEdit() as p:
+            return ContextEditPolicy(p, placeholder=arm.placeholder, counter=count_tokens)
+        case spec.ObservationMask() as p:
+            return ObservationMaskPolicy(
+                keep_last_turns=p.keep_last_turns,
+                polling=p.polling,
+                always_keep=p.always_keep,
+                placeholder=arm.placeholder,
+            )
         case _:
-            raise NotImplementedError(f"no policy yet for {arm.policy.kind}")
+            return _plain_policy(arm)
+
+
+def _plain_policy(arm: ArmSpec) -> Policy:
+    """Return a policy that needs neither chance nor a token counter."""
+    match arm.policy:
+        case spec.FullHistory():
+            return FullHistoryPolicy()
+        case spec.LlmSummary() | spec.Hybrid() as p:
+            return LlmSummaryPolicy(p, placeholder=arm.placeholder)
+        case spec.ReusePrune() as p:
+            return ReusePrunePolicy(p, placeholder=arm.placeholder)
+        case spec.ClearThinking() as p:
+            return ClearThinkingPolicy(p)
+        case spec.Offload() as p:
+            return OffloadPolicy(p)
+        case spec.Dedup() as p:
+            return DedupPolicy(p, placeholder=arm.placeholder)
+        case spec.PurgeErrors() as p:
+            return PurgeErrorsPolicy(p)
+        case spec.SupersedeWrites() as p:
+            return SupersedeWritesPolicy(p)
+        case spec.DiscardAnytime() as p:
+            return DiscardAnytimePolicy(p, placeholder=arm.placeholder)
+        case _:
+            raise TypeError(f"no policy for parameters of kind {arm.policy.kind}")

@@ -30,23 +30,23 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def recalled_text(
-    command: str, trajectory: Trajectory, edits: Edits, *, limit_chars: int = 10_000
+    command: str, trajectory: Trajectory, edits: Edits | None = None, *, limit_chars: int = 10_000
 ) -> str:
     """Return the result of a recall; an unusable call gets a text that says what is possible.
 
     Args:
         command: the call's JSON arguments, or the line `recall 3` in text mode.
         trajectory: the run so far.
-        edits: all edits in force.
+        edits: all edits in force; None where they are not known, so that any output may be had.
         limit_chars: longer outputs are shown as head and tail, as when they arrived.
     """
     number = _asked_id(command)
     outputs = output_ids(trajectory)
     if number is None or number not in outputs:
-        gone = [str(k) for k, m in outputs.items() if is_removed(m, edits)]
-        return f"recall needs the id of an omitted output; omitted: {', '.join(gone) or 'none'}"
+        gone = [str(k) for k, m in outputs.items() if edits is None or is_removed(m, edits)]
+        return f"recall needs the id of an omitted output, one of: {', '.join(gone) or 'none'}"
     text = outputs[number].content
-    if not is_removed(outputs[number], edits):
+    if edits is not None and not is_removed(outputs[number], edits):
         return f"Output {number} is still shown above."
     if 0 < limit_chars <= len(text):
         half = limit_chars // 2

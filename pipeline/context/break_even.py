@@ -1,0 +1,81 @@
+"""When a cut of the cached prefix pays (METHODS 1, the cache-aware variant).
+
+For a cut at position s: gain = K * p_c * D(s) - (p_in - p_c) * S(s), with K the calls to come,
+D the tokens that every later call no longer sends, and S the tokens that must be computed again
+once. Positions are in shown tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """Prices of a token; only their ratios matter."""
+
+    input: float
+    cached: float
+    output: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuedEdit:
+    """An output that is to be pruned once that pays."""
+
+    number: int
+    """The output's id."""
+    position: int
+    """Tokens of the view before it."""
+    saved_tokens: int
+    """Its tokens less the placeholder's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """Applying all queued edits from some position on."""
+
+    gain: float
+    numbers: tuple[int, ...]
+
+
+def best_cut(
+    queued: Sequence[QueuedEdit],
+    *,
+    sent_tokens: int,
+    calls_to_come: float,
+    prices: Prices,
+    block_tokens: int,
+) -> Cut | None:
+    """Return the cut with the largest gain, None where nothing is queued. The gain may be negative.
+
+    Args:
+        queued: edits that wait.
+        sent_tokens: tokens of the view that a call has sent before; what was never sent is full
+            price with or without the cut.
+        calls_to_come: mean number of calls still to come.
+        prices: of tokens.
+        block_tokens: the prefix survives up to the last whole block before the cut.
+    """
+    best: Cut | None = None
+    saved = 0
+    numbers: list[int] = []
+    for edit in sorted(queued, key=lambda q: q.position, reverse=True):
+        saved += edit.saved_tokens
+        numbers.append(edit.number)
+        boundary = edit.position - edit.position % max(1, block_tokens)
+        again = max(0, sent_tokens - boundary - saved)
+        gain = calls_to_come * prices.cached * saved - (prices.input - prices.cached) * again
+        if best is None or gain > best.gain:
+            best = Cut(gain=gain, numbers=tuple(sorted(numbers)))
+    return best
+
+
+def asking_cost(
+    prices: Prices, *, context_tokens: int, listing_tokens: int, answer_tokens: float
+) -> float:
+    """Return what a cleanup call costs: the cached context, the listing and the answer."""
+    return (
+        prices.cached * context_tokens
+        + prices.input * listing_tokens
+        + prices.output * answer_tokens
+    )

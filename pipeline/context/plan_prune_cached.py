@@ -1,0 +1,214 @@
+"""`plan_prune` whose choices wait in a queue until applying them costs less than it saves.
+
+The queue is not kept anywhere: it is what the recorded answers chose, less what has been pruned and
+what came into use again. So the policy stays a function of the trajectory.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.context import prune_tool
+from pipeline.context.break_even import Prices, QueuedEdit, asking_cost, best_cut
+from pipeline.context.cleanup import CleanupForm, cleanup_prompt, listing
+from pipeline.context.lines import share_seen
+from pipeline.context.plan_prune import asked, plan_step_done
+from pipeline.context.plan_steps import step_spans, steps_left
+from pipeline.context.reuse_prune import refers
+from pipeline.context.shown import (
+    ShownTokens,
+    acted_turns,
+    content_edit,
+    live_outputs,
+    newest_turn,
+    placeholder_text,
+)
+from pipeline.context.survival import mean_calls_to_come
+from pipeline.protocols import Ask, TokenCounter
+from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory
+from pipeline.spec.policy import PlanPruneCached
+
+REASON = "prune"
+SAME_SHARE = 0.8
+"""A read that shows so much of a queued output's lines has fetched it again."""
+
+
+class PlanPruneCachedPolicy:
+    """Asks when an answer could pay, and applies what was chosen when it does."""
+
+    def __init__(
+        self,
+        spec: PlanPruneCached,
+        *,
+        placeholder: str | None,
+        counter: TokenCounter,
+        context_length: int,
+        text_mode: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._placeholder = placeholder
+        self._tokens = ShownTokens(counter)
+        self._limit = spec.apply_at_context_share * context_length
+        self._prices = Prices(
+            input=spec.input_price, cached=spec.cached_price, output=spec.output_price
+        )
+        self._form = CleanupForm(
+            prompt_as=spec.prompt_as,
+            tool_choice=spec.tool_choice,
+            plan_step_column=spec.plan_step_column,
+            text_mode=text_mode,
+            max_tokens=spec.max_tokens,
+        )
+
+    def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
+        """Return the queued edits that pay now; all of them before the window is full."""
+        turn = newest_turn(trajectory)
+        if turn is None:
+            return ()
+        live = live_outputs(trajectory, standing, protect_last_turns=self._spec.protect_last_turns)
+        position, context = self._positions(trajectory, standing)
+        edits = {k: self._queued_edit(k, m, position, standing) for k, m in live.items()}
+        edits = {k: e for k, e in edits.items() if e.saved_tokens > 0}
+        sent = position[turn.observations[0].index]
+        waiting = self._queue(trajectory, live)
+        calls = self._calls_to_come(trajectory, context)
+        if plan_step_done(turn, trajectory) and self._worth_asking(
+            trajectory, standing, live, edits, sent, context, calls
+        ):
+            askable = {k: m for k, m in live.items() if k in edits and k not in waiting}
+            if askable:
+                choice = asked(trajectory, standing, askable, self._form, self._tokens, ask)
+                waiting |= set(choice.chosen)
+                # The question has just sent the newest results too.
+                sent = context
+        queued = [edits[k] for k in sorted(waiting) if k in edits]
+        return [
+            content_edit(live[k], placeholder_text(self._placeholder, live[k], k), REASON)
+            for k in self._pays(queued, sent, context, calls)
+        ]
+
+    def _pays(
+        self, queued: Sequence[QueuedEdit], sent: int, context: int, calls: float
+    ) -> tuple[int, ...]:
+        if context >= self._limit:
+            return tuple(q.number for q in queued)
+        cut = best_cut(
+            queued,
+            sent_tokens=sent,
+            calls_to_come=calls,
+            prices=self._prices,
+            block_tokens=self._spec.block_tokens,
+        )
+        return cut.numbers if cut is not None and cut.gain > 0 else ()
+
+    def _positions(self, trajectory: Trajectory, standing: Edits) -> tuple[dict[int, int], int]:
+        """Return the shown tokens before each message, and those of the whole view."""
+        before: dict[int, int] = {}
+        total = 0
+        for message in trajectory.messages:
+            inserted = standing.get((message.index, Part.INSERTED))
+            total += 0 if inserted is None else self._tokens.of_text(inserted.text)
+            before[message.index] = total
+            total += self._tokens.of_message(message, standing)
+        return before, total
+
+    def _queued_edit(
+        self, number: int, message: Message, position: Mapping[int, int], standing: Edits
+    ) -> QueuedEdit:
+        text = placeholder_text(self._placeholder, message, number)
+        return QueuedEdit(
+            number=number,
+            position=position[message.index],
+            saved_tokens=self._tokens.of_content(message, standing) - self._tokens.of_text(text),
+        )
+
+    def _queue(self, trajectory: Trajectory, live: Mapping[int, Message]) -> set[int]:
+        """Return the live outputs that an earlier answer chose and nothing has used since."""
+        waiting: dict[int, int] = {}
+        here = len(trajectory.messages)
+        for decision in trajectory.decisions:
+            if decision.kind == "cleanup" and decision.message_index < here:
+                answer = prune_tool.prune_answer(decision.content, decision.tool_calls)
+                for number in answer.ids:
+                    if number in live and live[number].index < decision.message_index:
+                        waiting[number] = decision.message_index
+        return {
+            number
+            for number, since in waiting.items()
+            if not _used_since(trajectory, live[number], since)
+        }
+
+    def _worth_asking(
+        self,
+        trajectory: Trajectory,
+        standing: Edits,
+        live: Mapping[int, Message],
+        edits: Mapping[int, QueuedEdit],
+        sent: int,
+        context: int,
+        calls: float,
+    ) -> bool:
+        """Return whether pruning everything prunable would gain more than the question costs."""
+        most = best_cut(
+            list(edits.values()),
+            sent_tokens=sent,
+            calls_to_come=calls,
+            prices=self._prices,
+            block_tokens=self._spec.block_tokens,
+        )
+        if most is None:
+            return False
+        spans = step_spans(trajectory) if self._form.plan_step_column else None
+        outputs = listing(live, standing, tokens=self._tokens, spans=spans)
+        prompt = cleanup_prompt(outputs, text_mode=self._form.text_mode)
+        cost = asking_cost(
+            self._prices,
+            context_tokens=context,
+            listing_tokens=self._tokens.of_text(prompt),
+            answer_tokens=self._mean_answer(trajectory),
+        )
+        return most.gain > cost
+
+    def _mean_answer(self, trajectory: Trajectory) -> float:
+        written = [
+            d.completion_tokens
+            for d in trajectory.decisions
+            if d.kind == "cleanup" and d.message_index < len(trajectory.messages)
+        ]
+        return sum(written) / len(written) if written else self._spec.first_output_tokens
+
+    def _calls_to_come(self, trajectory: Trajectory, context: int) -> float:
+        so_far = len(trajectory.turns)
+        horizon = self._calls_until_full(context, so_far)
+        match self._spec.calls_to_come:
+            case "so_far":
+                return min(so_far, horizon)
+            case "pilot":
+                return mean_calls_to_come(
+                    self._spec.pilot_calls,
+                    self._spec.pilot_capped,
+                    so_far=so_far,
+                    horizon=int(horizon),
+                )
+            case "plan":
+                left = steps_left(trajectory) or 0
+                done = sum(e.action == "complete" for e in trajectory.plan_events)
+                return min(left * so_far / max(1, done), horizon)
+
+    def _calls_until_full(self, context: int, so_far: int) -> float:
+        """Return after how many calls the window forces a rewrite, at the growth so far."""
+        growth = context / max(1, so_far)
+        return max(0.0, self._limit - context) / growth if growth > 0 else float(10**6)
+
+
+def _used_since(trajectory: Trajectory, output: Message, since: int) -> bool:
+    """Return whether a queued output was run again, shown again, or quoted after `since`."""
+    for turn in acted_turns(trajectory):
+        if turn.assistant.index < since:
+            continue
+        for result in turn.observations:
+            if result.command == output.command:
+                return True
+            if result.is_prunable and share_seen(result.content, output.content) >= SAME_SHARE:
+                return True
+        if refers(turn, output):
+            return True
+    return False
