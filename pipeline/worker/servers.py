@@ -5,15 +5,14 @@ started and watched is `pipeline.serving.server`; the simulated agent is a proce
 """
 
 import contextlib
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from pipeline.benchmarks.toy.recipes import RECIPES
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ServerError
 from pipeline.spec.model import ModelSpec, SimSpec
@@ -80,18 +79,14 @@ class RunningEndpoint:
 class SimServer:
     """The simulated agent, in a process group of its own that ends with us."""
 
-    def __init__(
-        self, model: ModelSpec, sim: SimSpec, *, recipes: Mapping[str, Any], log: Path
-    ) -> None:
+    def __init__(self, model: ModelSpec, sim: SimSpec, *, recipes: Path, log: Path) -> None:
         """Start the server and return once it answers.
 
         Raises:
             ServerError: it did not come up.
         """
-        self._model, self._sim, self._log = model, sim, log
+        self._model, self._sim, self._recipes, self._log = model, sim, recipes, log
         self._folder = tempfile.TemporaryDirectory(prefix="planprune-sim-")
-        self._recipes = Path(self._folder.name) / "recipes.json"
-        self._recipes.write_text(json.dumps(dict(recipes)), encoding="utf-8")
         self.generation = 0
         self.base_url = ""
         self._child: ChildGroup | None = None
@@ -158,13 +153,8 @@ def sim_argv(
     return argv
 
 
-def start_server(model: ModelSpec, *, log: Path, instance_ids: Sequence[str] = ()) -> ModelServer:
-    """Return the server for `model`, answering.
-
-    Args:
-        model: which server.
-        log: where a server of ours writes.
-        instance_ids: what the simulated agent may be asked about.
+def start_server(model: ModelSpec, *, log: Path) -> ModelServer:
+    """Return the server for `model`, answering; a server of ours writes to `log`.
 
     Raises:
         ServerError: it did not come up, or is of a kind that this version cannot start.
@@ -173,8 +163,8 @@ def start_server(model: ModelSpec, *, log: Path, instance_ids: Sequence[str] = (
         case "sim":
             with contextlib.suppress(OSError):
                 log.parent.mkdir(parents=True, exist_ok=True)
-            sim = model.sim or SimSpec()
-            return SimServer(model, sim, recipes=recipes_of(instance_ids), log=log)
+            # What the simulated agent can do is data of the benchmark; it only looks around others.
+            return SimServer(model, model.sim or SimSpec(), recipes=RECIPES, log=log)
         case "endpoint":
             if not model.base_url:
                 raise ServerError(f"model {model.name}: give the server with model.base_url=URL")
@@ -184,16 +174,3 @@ def start_server(model: ModelSpec, *, log: Path, instance_ids: Sequence[str] = (
                 f"model {model.name}: this version starts no vLLM server; "
                 "start one and use model=endpoint"
             )
-
-
-def recipes_of(instance_ids: Sequence[str]) -> dict[str, Any]:
-    """Return how the simulated agent goes about each instance that it knows."""
-    from pipeline.benchmarks.toy.sources import repo_names, repo_source
-
-    wanted = set(instance_ids)
-    return {
-        instance.instance_id: dict(instance.recipe)
-        for name in repo_names()
-        for instance in repo_source(name).instances
-        if instance.instance_id in wanted
-    }
