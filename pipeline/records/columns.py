@@ -287,10 +287,10 @@ PLAN = Table(
     writer="launch",
     parts=False,
     columns=(
-        *_IDENTITY,
+        *(c for c in _IDENTITY if c.name != "sweep"),
         _C("phase", "int", "", "1, or 2 for an arm that needs another arm's finished runs"),
         _C("position", "int", "", "Place in the order of execution, from 0"),
-        _C("cell_id", "string", "", "The cell: run without the instance"),
+        _C("cell_digest", "string", "", "The cell's science, hashed; the lock has it in full"),
         _C("row_sha256", "string", "", "Of the instance's row as canonical JSON"),
         _C("evidence", "string", "", "live, sim or synthetic"),
         _C("extension", "int", "", "0, or the relaunch that added the run"),

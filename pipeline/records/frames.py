@@ -18,8 +18,13 @@ import xxhash
 MAGIC = b"\x89PPJ\r\n\x1a\n"
 """Not text, and broken by a line-end conversion: a mangled copy is noticed at once."""
 
-_HEADER = struct.Struct("<8sBBHIQQQ")
-"""magic, frame version, kind, reserved, head bytes, body bytes, unpacked bytes, checksum"""
+_START = struct.Struct("<8sHHIQQ")
+"""magic, frame version, kind, head bytes, body bytes, unpacked bytes"""
+
+_SUM = struct.Struct("<Q")
+"""XXH3 of all other bytes of the frame"""
+
+_HEADER_BYTES = _START.size + _SUM.size
 
 FRAME_VERSION = 1
 
@@ -64,18 +69,14 @@ def packed_frame(kind: FrameKind, head: Mapping[str, Any], body: bytes) -> bytes
     """Return one frame, ready to be appended."""
     head_bytes = json.dumps(head, separators=(",", ":")).encode()
     packed = _codec().compress(body, asbytes=True) if body else b""
-    sums = checksum(kind, head_bytes, packed, len(body))
-    header = _HEADER.pack(
-        MAGIC, FRAME_VERSION, kind, 0, len(head_bytes), len(packed), len(body), sums
-    )
-    return b"".join((header, head_bytes, packed))
+    start = _START.pack(MAGIC, FRAME_VERSION, kind, len(head_bytes), len(packed), len(body))
+    rest = head_bytes + packed
+    return start + _SUM.pack(_checksum(start, rest)) + rest
 
 
-def checksum(kind: int, head: bytes, packed: bytes, unpacked_bytes: int) -> int:
-    """Return the XXH3 of everything in a frame that the reader relies on."""
-    digest = xxhash.xxh3_64(struct.pack("<BIQQ", kind, len(head), len(packed), unpacked_bytes))
-    digest.update(head)
-    digest.update(packed)
+def _checksum(start: bytes, rest: bytes) -> int:
+    digest = xxhash.xxh3_64(start)
+    digest.update(rest)
     return digest.intdigest()
 
 
@@ -109,24 +110,23 @@ def frames_in(data: bytes, *, base: int = 0) -> Iterator[Frame | Damage]:
 
 
 def _frame_at(data: bytes, position: int, base: int) -> Frame | None:
-    if position + _HEADER.size > len(data):
+    body_at = position + _HEADER_BYTES
+    if body_at > len(data):
         return None
-    _, version, kind, _, head_size, body_size, unpacked_bytes, sums = _HEADER.unpack_from(
-        data, position
-    )
-    head_start = position + _HEADER.size
-    body_start = head_start + head_size
-    end = body_start + body_size
+    start = data[position : position + _START.size]
+    _, version, kind, head_size, body_size, unpacked_bytes = _START.unpack(start)
+    (stored,) = _SUM.unpack_from(data, position + _START.size)
+    end = body_at + head_size + body_size
     if version != FRAME_VERSION or end > len(data):
         return None
-    head_bytes, packed = data[head_start:body_start], data[body_start:end]
-    if checksum(kind, head_bytes, packed, unpacked_bytes) != sums:
+    rest = data[body_at:end]
+    if _checksum(start, rest) != stored:
         return None
     return Frame(
         kind=kind,
         offset=base + position,
         end=base + end,
-        head=json.loads(head_bytes),
-        packed=packed,
+        head=json.loads(rest[:head_size]),
+        packed=rest[head_size:],
         unpacked_bytes=unpacked_bytes,
     )

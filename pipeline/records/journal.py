@@ -18,9 +18,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from pipeline.host.files import sync_folder
 from pipeline.records.failure import DiskError
 from pipeline.records.frames import Damage, Frame, FrameKind, frames_in, packed_frame
-from pipeline.records.grade_record import GradeRecord, ServerSample
+from pipeline.records.grade_record import GradeRecord, ServerSample, grade_row
 from pipeline.records.layout import Layout
 from pipeline.records.run_record import RunRecord, run_row
 
@@ -52,10 +53,10 @@ class Journal:
         """
         self.path = path
         self._lock = threading.Lock()
-        with _disk_errors(f"creating {path}"):
+        with disk_errors(f"creating {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         self._size = 0
 
     @property
@@ -83,7 +84,7 @@ class Journal:
 
     def _append(self, kind: FrameKind, head: dict[str, Any], body: bytes) -> None:
         frame = packed_frame(kind, head, body)
-        with self._lock, _disk_errors(f"appending to {self.path}"):
+        with self._lock, disk_errors(f"appending to {self.path}"):
             try:
                 _write_all(self._fd, frame, self._size)
                 os.fsync(self._fd)
@@ -170,7 +171,7 @@ def samples_of(frame: Frame) -> tuple[ServerSample, ...]:
     return _SAMPLES.validate_json(frame.body())
 
 
-_RUN_HEAD = (
+RUN_HEAD = (
     *("run_id", "attempt", "failure_class", "finished_at", "patch_sha256", "limit_patch_sha256"),
     *("input_tokens", "output_tokens", "n_steps", "wall_s", "started_at", "evidence"),
 )
@@ -179,20 +180,16 @@ _RUN_HEAD = (
 def run_head(record: RunRecord) -> dict[str, Any]:
     """Return what is read of a run without unpacking it: enough for its state and for progress."""
     row = run_row(record)
-    return {name: row[name] for name in _RUN_HEAD}
+    return {name: row[name] for name in RUN_HEAD}
+
+
+GRADE_HEAD = ("run_id", "attempt", "grade_class", "resolved", "patch_sha256", "finished_at")
 
 
 def grade_head(record: GradeRecord) -> dict[str, Any]:
     """Return what is read of a grade without unpacking it."""
-    return {
-        "run_id": record.run_id,
-        "attempt": record.attempt,
-        "grade_class": record.grade_class.value,
-        "resolved": record.resolved,
-        "patch_sha256": record.patch_sha256,
-        "patch_kind": record.patch_kind,
-        "finished_at": record.finished_at,
-    }
+    row = grade_row(record)
+    return {**{name: row[name] for name in GRADE_HEAD}, "patch_kind": record.patch_kind}
 
 
 def json_of(adapter: TypeAdapter[Any], record: object) -> bytes:
@@ -219,7 +216,7 @@ def _encodable(value: Any) -> Any:
 
 
 @contextmanager
-def _disk_errors(doing: str) -> Iterator[None]:
+def disk_errors(doing: str) -> Iterator[None]:
     """Turn the errors of a full or broken disk into `DiskError`."""
     try:
         yield
@@ -239,11 +236,3 @@ def _write_all(fd: int, data: bytes, offset: int) -> None:
         written = os.pwrite(fd, view, offset)
         offset += written
         view = view[written:]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.frames import Damage, Frame, FrameKind
-from pipeline.records.journal import scan
+from pipeline.records.journal import GRADE_HEAD, RUN_HEAD, scan
 from pipeline.records.layout import Layout
 from pipeline.records.schema import check_version
 
@@ -137,18 +137,25 @@ class States:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._committed = committed_places(layout)
         self._offsets: dict[str, int] = {}
-        self._runs: dict[str, list[Candidate]] = {}
-        self._grades: dict[str, list[Candidate]] = {}
-        self._limit_grades: dict[str, list[Candidate]] = {}
+        self._runs = committed(layout, "runs")
+        self._grades = committed(layout, "grades")
+        self._limit_grades = committed(layout, "limit_grades")
+        self._committed = {
+            c.place
+            for groups in (self._runs, self._grades, self._limit_grades)
+            for group in groups.values()
+            for c in group
+        }
         self._states: dict[str, RunState] = {}
+        self._fresh = True
         self.damages: dict[str, list[Damage]] = {}
         """Corrupt stretches found, by journal."""
 
     def refresh(self) -> Mapping[str, RunState]:
         """Read what is new and return the state of every run that has a record."""
-        touched: set[str] = set()
+        touched = set(self._runs) if self._fresh else set()
+        self._fresh = False
         for path in self._layout.journal_paths():
             name, start = path.stem, self._offsets.get(path.stem, 0)
             if _size_of(path) <= start:
@@ -176,12 +183,9 @@ class States:
         else:
             return
         run_id = frame.head["run_id"]
-        candidate = Candidate(
-            head=frame.head,
-            journal=journal,
-            offset=frame.offset,
-            in_tables=(journal, frame.offset) in self._committed,
-        )
+        candidate = Candidate(head=frame.head, journal=journal, offset=frame.offset)
+        if candidate.place in self._committed:
+            return
         group.setdefault(run_id, []).append(candidate)
         touched.add(run_id)
 
@@ -236,22 +240,22 @@ _FROM_HEAD = (
 )
 
 
-def committed_places(layout: Layout) -> set[Place]:
-    """Return where the records lie that `runs`, `grades` and `limit_grades` were made from."""
-    places: set[Place] = set()
-    for name in ("runs", "grades", "limit_grades"):
-        path = layout.table_file(name)
-        if path.exists():
-            table = pq.read_table(path, columns=["journal", "journal_offset"])
-            check_version(table.schema, str(path))
-            places.update(
-                zip(
-                    table["journal"].to_pylist(),
-                    table["journal_offset"].to_pylist(),
-                    strict=True,
-                )
+def committed(layout: Layout, table: str) -> dict[str, list[Candidate]]:
+    """Return the records that `runs`, `grades` or `limit_grades` was made from, by run."""
+    path = layout.table_file(table)
+    if not path.exists():
+        return {}
+    check_version(pq.read_schema(path), str(path))
+    heads = RUN_HEAD if table == "runs" else GRADE_HEAD
+    columns = [*heads, "journal", "journal_offset"]
+    return {
+        row["run_id"]: [
+            Candidate(
+                head=row, journal=row["journal"], offset=row["journal_offset"], in_tables=True
             )
-    return places
+        ]
+        for row in pq.read_table(path, columns=columns).to_pylist()
+    }
 
 
 def run_states(layout: Layout, run_ids: Iterable[str] = ()) -> dict[str, RunState]:

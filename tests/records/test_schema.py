@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.records.columns import PLAN, RUNS, TABLES
+from pipeline.records.plan import PLAN_SCHEMA
 from pipeline.records.schema import (
     SCHEMA_VERSION,
     VERSION_KEY,
@@ -15,10 +16,10 @@ from pipeline.records.schema import (
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"
 
 PROMISED = {
-    "runs": """run_id sweep benchmark instance_id repo model agent arm seed block_id attempt exit_status
-        failure_class n_steps n_calls input_tokens cached_tokens output_tokens reasoning_tokens
-        cleanup_input_tokens cleanup_output_tokens aux_input_tokens aux_output_tokens
-        peak_context_tokens n_observations n_pruned pruned_tokens n_cleanups loop
+    "runs": """run_id sweep benchmark instance_id repo model agent arm seed block_id attempt
+        exit_status failure_class n_steps n_calls input_tokens cached_tokens output_tokens
+        reasoning_tokens cleanup_input_tokens cleanup_output_tokens aux_input_tokens
+        aux_output_tokens peak_context_tokens n_observations n_pruned pruned_tokens n_cleanups loop
         template_dropped_tokens retry_tokens wall_s model_s tool_s gpu_s token_counter evidence
         started_at finished_at worker node patch patch_sha256 limit_patch commit versions""",
     "calls": """run_id call_index step_index kind prompt_tokens cached_tokens lcp_tokens
@@ -51,6 +52,10 @@ def test_every_column_is_named_once_and_explained() -> None:
         names = [c.name for c in table.columns]
         assert len(names) == len(set(names))
         assert all(c.doc for c in table.columns)
+
+
+def test_the_plan_has_the_documented_columns() -> None:
+    assert {c.name for c in PLAN.columns} == set(PLAN_SCHEMA.names)
 
 
 def test_a_row_with_an_unknown_column_is_refused() -> None:

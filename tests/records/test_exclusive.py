@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline.records.exclusive import ClaimLostError, exclusive_claim
+
+
+class Clock:
+    """A clock that jumps ten seconds a look."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def __call__(self) -> float:
+        self.time_s += 10.0
+        return self.time_s
+
+
+def test_a_claim_is_gone_after_use(tmp_path: Path) -> None:
+    path = tmp_path / "claims" / "c"
+    with exclusive_claim(path) as claim:
+        claim.beat()
+        claim.check()
+        assert path.exists()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_live_holder_is_waited_for_and_then_reported(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with (
+        exclusive_claim(path),
+        pytest.raises(TimeoutError, match="held by another"),
+        exclusive_claim(path, wait_s=50, stale_s=1e9, poll_s=0, now_s=Clock()),
+    ):
+        pass
+
+
+def test_a_holder_whose_counter_stands_still_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with exclusive_claim(path) as dead:
+        with exclusive_claim(path, wait_s=1e9, stale_s=60, poll_s=0, now_s=Clock()) as claim:
+            claim.check()
+            with pytest.raises(ClaimLostError, match="run the command again"):
+                dead.check()
+            dead.beat()  # reaches its own file, not the successor's
+            claim.check()
+        assert not path.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_that_was_lost_is_not_removed_by_its_old_holder(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with exclusive_claim(path):
+        path.unlink()
+        path.write_bytes(b"someone else's")
+    assert path.read_bytes() == b"someone else's"

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from pipeline.records.journal import Journal
+from pipeline.records.layout import Layout
+from pipeline.records.rebuild import (
+    messages_of_call,
+    run_tables,
+    sent_calls,
+    trajectory_from,
+)
+from pipeline.records.run_record import RunRecord, call_rows, message_rows
+from pipeline.records.tables import compact
+from tests.records.samples import drawn_runs, full_run, sent_messages
+
+
+def compacted(layout: Layout, *runs: RunRecord) -> None:
+    with Journal(layout.journal("w0")) as journal:
+        for run in runs:
+            journal.append_run(run)
+    compact(layout)
+
+
+@given(run=drawn_runs())
+def test_the_rows_hold_exactly_what_every_call_sent(run: RunRecord) -> None:
+    rebuilt = sent_calls(list(message_rows(run)), list(call_rows(run)))
+    assert [call.messages for call in rebuilt] == sent_messages(run)
+
+
+def test_the_tables_hold_exactly_what_every_call_sent(tmp_path: Path) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    compacted(layout, full_run("another"), run)
+    for index, sent in enumerate(sent_messages(run)):
+        assert messages_of_call(run.run_id, index, layout) == sent
+
+
+def test_a_cleanup_prompt_is_seen_by_its_own_call_only(tmp_path: Path) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    compacted(layout, run)
+    cleanup, summary, step = (messages_of_call(run.run_id, i, layout) for i in (1, 2, 3))
+    assert cleanup[4]["content"].endswith("Review.")
+    assert summary == [{"role": "user", "content": "Summarise é."}]
+    assert step[4]["content"] == "step 1 is completed"
+    assert step[3]["content"] == "[omitted]"
+
+
+def test_the_trajectory_comes_back_with_plan_events_and_decisions(tmp_path: Path) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    compacted(layout, run)
+    rebuilt = trajectory_from(run_tables(run.run_id, layout))
+    assert rebuilt == run.trajectory()
+    assert len(rebuilt.decisions) == 2
+
+
+def test_an_unknown_run_or_call_is_named(tmp_path: Path) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    compacted(layout, run)
+    with pytest.raises(KeyError, match=r"pipeline\.compact"):
+        messages_of_call("nobody", 0, layout)
+    with pytest.raises(KeyError, match="has 4 calls"):
+        messages_of_call(run.run_id, 9, layout)
