@@ -134,9 +134,9 @@ def _explained(error: Exception, overrides: Sequence[str], conf: Path) -> str:
             f"A value with special characters is quoted twice: {quoted}"
         )
     if isinstance(error, ConfigCompositionException) and "Could not override" in text:
-        key = re.search(r"override '([^']+)'", text)
-        if key is not None:
-            return _no_such_key(key[1], conf)
+        unknown = re.search(r"override '([^']+)'", text)
+        if unknown is not None:
+            return _no_such_key(unknown[1], conf)
     if "Missing mandatory value" in text or "Missing mandatory value" in cause:
         return f"a value must be given: {text.splitlines()[0]}"
     return f"{text.splitlines()[0]}{': ' + cause.splitlines()[0] if cause else ''}"

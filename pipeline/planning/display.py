@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -94,10 +95,8 @@ def status_view(progress: Progress) -> RenderableType:
     return Group(table, *lines)
 
 
-def worker_line(worker: object) -> str:
+def worker_line(worker: Mapping[str, Any]) -> str:
     """Return one live worker in one line."""
-    if not isinstance(worker, dict):
-        return str(worker)
     return (
         f"worker {worker.get('worker')} on {worker.get('host')}: "
         f"{worker.get('finished', 0)} finished, {len(worker.get('in_flight') or ())} in flight, "
@@ -117,9 +116,9 @@ def grid_view(runs: Sequence[PlannedRun]) -> RenderableType:
     return table
 
 
-def counted(counts: object) -> str:
+def counted(counts: Mapping[str, int]) -> str:
     """Return counts as `3 ok, 1 limit_steps`, most frequent first."""
-    return ", ".join(f"{n} {name}" for name, n in Counter(counts).most_common())  # type: ignore[arg-type]
+    return ", ".join(f"{n} {name}" for name, n in Counter(dict(counts)).most_common())
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The one gate through which plain data becomes specs, and back.
 
 Nothing else builds a spec from a file. A key that no spec knows is an error that names it and the
-nearest known one; values are never coerced silently (`"3"` is no integer).
+nearest known one; a value of the wrong kind is one that shows what was given.
 """
 
 import dataclasses
@@ -19,11 +19,15 @@ class SpecError(ValueError):
     """Configuration that no spec accepts; the message lists every problem at once."""
 
 
+_CONFIG = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+"""An account number on the command line is read as an integer and meant as text."""
+
+
 @cache
 def _adapter(spec_type: Any) -> TypeAdapter[Any]:
     # Pydantic takes no config beside a dataclass, but hands a tuple's config down to one. (A class
     # is hashable; mypy doubts it of `type[T]`, hence the ignores below.)
-    return TypeAdapter(tuple[spec_type], config=ConfigDict(extra="forbid"))
+    return TypeAdapter(tuple[spec_type], config=_CONFIG)
 
 
 def parsed(spec_type: type[T], data: Any) -> T:

@@ -1,0 +1,90 @@
+"""What would keep a sweep from running is found before the first job, all of it at once."""
+
+import pytest
+
+from pipeline.planning.config import sweep_spec
+from pipeline.planning.estimate import estimate_text, estimated
+from pipeline.planning.preflight import problems
+from pipeline.planning.prepare import prepared
+from pipeline.planning.slurm_site import slurm_parameters
+
+
+def found(tmp_path, *overrides):
+    sweep = prepared(sweep_spec(["+sweep=demo", f"results={tmp_path}", *overrides]))
+    return [str(p) for p in problems(sweep, estimated(sweep.lock.spec, sweep.runs))]
+
+
+def test_the_demo_has_no_problem(tmp_path):
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["analysis.reference=nobody"], "analysis.reference: no arm 'nobody'"),
+        (["analysis.contrasts=[nobody]"], "analysis.contrasts: no arm 'nobody'"),
+        (["arms.plan_prune.matched_to=nobody"], "arms.plan_prune.matched_to: no arm 'nobody'"),
+        (["model.max_tokens=70000"], "must be below context_length"),
+        (["max_runs=3"], "allow them with max_runs=N"),
+    ],
+)
+def test_each_problem_names_the_field_and_the_remedy(tmp_path, overrides, says):
+    assert any(says in problem for problem in found(tmp_path, *overrides))
+
+
+def test_all_problems_are_reported_together(tmp_path):
+    assert len(found(tmp_path, "max_runs=3", "analysis.reference=nobody")) == 2
+
+
+def test_a_real_model_in_an_unconfined_local_sandbox_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    endpoint = ["model=endpoint", "model.base_url=http://127.0.0.1:1/v1", "model.served_name=m"]
+    assert any("allow_unsandboxed=true" in p for p in found(tmp_path, *endpoint))
+    assert found(tmp_path, *endpoint, "allow_unsandboxed=true") == []
+
+
+def test_the_gpu_hours_cap_is_enforced_and_the_estimate_adds_up(tmp_path):
+    spec = sweep_spec(
+        [
+            "+sweep=demo",
+            "model.n_gpus=2",
+            "cluster.su_per_gpu_hour=72",
+            "cluster.rollout.n_tasks=3",
+            "agent.expected_wall_s=3600",
+            f"results={tmp_path}",
+        ]
+    )
+    sweep = prepared(spec)
+    estimate = estimated(spec, sweep.runs)
+    # One run fills one of four slots for an hour: a quarter of a server hour, on two GPUs.
+    assert estimate.gpu_hours == pytest.approx(len(sweep.runs) / 4 * 2)
+    assert estimate.service_units == pytest.approx(estimate.gpu_hours * 72 + estimate.core_hours)
+    assert estimate.wall_hours == pytest.approx(len(sweep.runs) / 4 / 3)
+    assert estimate.n_jobs == 3 + 1
+    assert "service units" in estimate_text(estimate)
+    capped = ["model.n_gpus=2", "max_gpu_hours=1"]
+    assert any("GPU-hours are needed" in p for p in found(tmp_path, *capped))
+
+
+def test_sbatch_is_told_what_the_pool_says(tmp_path):
+    spec = sweep_spec(
+        [
+            "+sweep=demo",
+            "cluster=slurm",
+            "cluster.rollout={n_tasks: 6, throttle: 2, partition: gpu, gres: 'gpu:a100:2', "
+            "cpus: 24, mem_gb: 180, time_min: 90}",
+            "cluster.account=1234",
+            f"results={tmp_path}",
+        ]
+    )
+    told = slurm_parameters(spec, "rollout", "sim", after=["17", "18"])
+    assert told["partition"] == "gpu"
+    assert told["mem"] == "184320M"
+    assert (told["time"], told["cpus_per_task"], told["array_parallelism"]) == (90, 24, 2)
+    assert told["additional_parameters"] == {
+        "kill-on-invalid-dep": "yes",
+        "requeue": True,
+        "gres": "gpu:a100:2",
+        "dependency": "afterany:17:18",
+    }
+    assert told["account"] == "1234"
