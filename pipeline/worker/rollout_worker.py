@@ -168,7 +168,9 @@ class RolloutWorker:
         factory = sandbox_factory(spec, trusted=self._model.kind == "sim")
         factory.janitor()
         sandboxes = OpenSandboxes(factory)
-        server = start_server(self._model, log=self._layout.log(f"{self._owner.worker}.server"))
+        server = start_server(
+            self._model, log=self._layout.log(f"{self._owner.worker}.server"), rows=rows
+        )
         stack.callback(server.stop)
         stack.callback(sandboxes.stop_all)
         self._journal = stack.enter_context(new_journal(self._layout, self._owner.worker))

@@ -5,14 +5,16 @@ started and watched is `pipeline.serving.server`; the simulated agent is a proce
 """
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from pipeline.benchmarks.toy.recipes import RECIPES
+from pipeline.benchmarks.toy.recipes import load_recipes
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ServerError
 from pipeline.spec.model import ModelSpec, SimSpec
@@ -79,14 +81,18 @@ class RunningEndpoint:
 class SimServer:
     """The simulated agent, in a process group of its own that ends with us."""
 
-    def __init__(self, model: ModelSpec, sim: SimSpec, *, recipes: Path, log: Path) -> None:
+    def __init__(
+        self, model: ModelSpec, sim: SimSpec, *, recipes: Mapping[str, Any], log: Path
+    ) -> None:
         """Start the server and return once it answers.
 
         Raises:
             ServerError: it did not come up.
         """
-        self._model, self._sim, self._recipes, self._log = model, sim, recipes, log
+        self._model, self._sim, self._log = model, sim, log
         self._folder = tempfile.TemporaryDirectory(prefix="planprune-sim-")
+        self._recipes = Path(self._folder.name) / "recipes.json"
+        self._recipes.write_text(json.dumps(dict(recipes)), encoding="utf-8")
         self.generation = 0
         self.base_url = ""
         self._child: ChildGroup | None = None
@@ -153,8 +159,15 @@ def sim_argv(
     return argv
 
 
-def start_server(model: ModelSpec, *, log: Path) -> ModelServer:
-    """Return the server for `model`, answering; a server of ours writes to `log`.
+def start_server(
+    model: ModelSpec, *, log: Path, rows: Mapping[str, Mapping[str, Any]]
+) -> ModelServer:
+    """Return the server for `model`, answering.
+
+    Args:
+        model: which server.
+        log: where a server of ours writes.
+        rows: the sweep's instances, by id; the simulated agent is told how to go about them.
 
     Raises:
         ServerError: it did not come up, or is of a kind that this version cannot start.
@@ -163,8 +176,8 @@ def start_server(model: ModelSpec, *, log: Path) -> ModelServer:
         case "sim":
             with contextlib.suppress(OSError):
                 log.parent.mkdir(parents=True, exist_ok=True)
-            # What the simulated agent can do is data of the benchmark; it only looks around others.
-            return SimServer(model, model.sim or SimSpec(), recipes=RECIPES, log=log)
+            sim = model.sim or SimSpec()
+            return SimServer(model, sim, recipes=recipes_for(rows), log=log)
         case "endpoint":
             if not model.base_url:
                 raise ServerError(f"model {model.name}: give the server with model.base_url=URL")
@@ -174,3 +187,23 @@ def start_server(model: ModelSpec, *, log: Path) -> ModelServer:
                 f"model {model.name}: this version starts no vLLM server; "
                 "start one and use model=endpoint"
             )
+
+
+def recipes_for(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the simulated agent's recipes for those instances that have one.
+
+    The agent recognises an instance by its recipe's summary, which must occur in the task; where
+    the benchmark's own does not, the task's first line stands for it. Around instances without a
+    recipe it only looks, and submits nothing.
+    """
+    recipes = {}
+    for instance_id, recipe in load_recipes().items():
+        if instance_id not in rows:
+            continue
+        task = str(rows[instance_id]["problem_statement"])
+        summary = recipe["summary"]
+        recipes[instance_id] = {
+            **recipe,
+            "summary": summary if summary in task else task.strip().splitlines()[0],
+        }
+    return recipes
