@@ -1,0 +1,112 @@
+"""Draws a study's figures into a folder and says under what caption each belongs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+from matplotlib.figure import Figure
+
+from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.figures import style
+from pipeline.analysis.figures.context import context_growth, peak_contexts
+from pipeline.analysis.figures.forest import forest
+from pipeline.analysis.figures.tokens import stacked_tokens
+from pipeline.analysis.study import GroupStudy, Study
+from pipeline.analysis.traces import typical_pair
+from pipeline.analysis.wording import evidence_note
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawn:
+    """One figure on disk."""
+
+    name: str
+    """What it shows, without the group: `context_growth`."""
+    group: str
+    svg: Path
+    caption: str
+
+
+def draw_all(study: Study, connection: duckdb.DuckDBPyConnection, folder: Path) -> list[Drawn]:
+    """Draw every figure of every group as SVG and PDF into `folder`."""
+    return [
+        figure
+        for number, group in enumerate(study.groups)
+        for figure in _group_figures(study, group, connection, folder / f"group{number + 1}")
+    ]
+
+
+def _group_figures(
+    study: Study, group: GroupStudy, connection: duckdb.DuckDBPyConnection, folder: Path
+) -> Iterator[Drawn]:
+    styles = style.arm_styles(list(group.group.arms), reference=group.reference)
+    evidence = group.group.evidence
+    note = evidence_note(evidence)
+
+    def drawn(name: str, figure: Figure, caption: str) -> Drawn:
+        svg = style.save(figure, folder / name, evidence=evidence)
+        return Drawn(name=name, group=group.group.title, svg=svg, caption=caption + note)
+
+    main = group.main_arm
+    if main is not None:
+        pair = typical_pair(connection, group.group, arm=main, reference=group.reference)
+        if pair is not None:
+            yield drawn(
+                "context_growth",
+                context_growth(pair.traces, styles),
+                f"Context size per call for one task ({pair.instance_id}, seed {pair.seed}), the "
+                f"one whose ratio of input tokens is nearest to the median. Numbers: outputs "
+                f"dropped before the call.",
+            )
+    peaks = complete_means(group, "peak_context_tokens")
+    n = len(next(iter(peaks.values())))
+    if n:
+        yield drawn(
+            "peak_context",
+            peak_contexts(peaks, styles, reference=group.reference),
+            f"Peak context of each of {n} tasks, mean over seeds.",
+        )
+        yield drawn(
+            "stacked_tokens",
+            stacked_tokens(_token_parts(group), n_instances=n),
+            f"Input tokens by kind of call over the {n} tasks that are complete in every arm.",
+        )
+    if group.contrasts:
+        yield drawn(
+            "forest",
+            forest(
+                {c.arm: c.solve.difference for c in group.contrasts if c.solve is not None},
+                {c.arm: c.tokens for c in group.contrasts},
+                styles,
+                margin=study.plan.margin,
+            ),
+            f"Every arm against {group.reference}, with 95% intervals (instances resampled).",
+        )
+
+
+def complete_means(group: GroupStudy, metric: str) -> dict[str, FloatArray]:
+    """Return seed means of `metric` by arm, on the instances complete in every arm."""
+    arms = _in_order(group)
+    complete = np.logical_and.reduce([group.group.arms[a].complete for a in arms])
+    means = {a: group.group.arms[a].mean_of(metric)[complete] for a in arms}
+    known = np.logical_and.reduce([~np.isnan(m) for m in means.values()])
+    return {a: m[known] for a, m in means.items()}
+
+
+def _in_order(group: GroupStudy) -> list[str]:
+    return [group.reference, *(c.arm for c in group.contrasts)]
+
+
+def _token_parts(group: GroupStudy) -> dict[str, tuple[float, float, float]]:
+    total = complete_means(group, "input_tokens")
+    cleanup = complete_means(group, "cleanup_input_tokens")
+    aux = complete_means(group, "aux_input_tokens")
+    parts = {}
+    for arm in total:
+        whole, asked, other = (
+            float(values[arm].sum()) if arm in values else 0.0 for values in (total, cleanup, aux)
+        )
+        parts[arm] = (whole - asked - other, asked, other)
+    return parts

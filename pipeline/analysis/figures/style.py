@@ -1,0 +1,117 @@
+"""How every figure looks: sizes, fonts, colours that survive greyscale and colour blindness.
+
+An arm has one colour, line style, marker and hatch, given by its place in the sweep, so that no
+figure depends on colour alone. Evidence that is not live is written into the figure itself.
+
+Colours: Okabe and Ito (2008), "Color Universal Design".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+COLUMN_IN = 3.4
+"""Width of one column of a two-column page."""
+
+_RC = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "planprune",
+    "figure.constrained_layout.use": True,
+}
+
+_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7A00")
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
+
+EVIDENCE_WORDS = {
+    "live": "",
+    "sim": "simulation",
+    "synthetic": "synthetic data",
+    "replay": "counterfactual replay",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmStyle:
+    """How one arm is drawn."""
+
+    colour: str
+    line: Any
+    marker: str
+    hatch: str
+
+
+def arm_styles(arms: Sequence[str], *, reference: str) -> dict[str, ArmStyle]:
+    """Return a style for each arm: the reference black, the others in the order given."""
+    ordered = [a for a in arms if a == reference] + [a for a in arms if a != reference]
+    return {
+        arm: ArmStyle(
+            colour=_COLOURS[i % len(_COLOURS)],
+            line=_LINES[i % len(_LINES)],
+            marker=_MARKERS[i % len(_MARKERS)],
+            hatch=_HATCHES[i % len(_HATCHES)],
+        )
+        for i, arm in enumerate(ordered)
+    }
+
+
+def evidence_word(evidence: str) -> str:
+    """Return the label that captions and figures carry; empty for live runs."""
+    words = [EVIDENCE_WORDS.get(part, part) for part in evidence.split("+")]
+    return " and ".join(word for word in words if word)
+
+
+def new_figure(*, width_in: float = COLUMN_IN, height_in: float = 2.4) -> Figure:
+    """Return an empty figure in the house style."""
+    with matplotlib.rc_context(_RC):
+        return Figure(figsize=(width_in, height_in))
+
+
+def axes_of(figure: Figure, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
+    """Return axes in the house style, at `place` (rows, columns, index from 1)."""
+    with matplotlib.rc_context(_RC):
+        return figure.add_subplot(*place)
+
+
+def thousands(axis: Any) -> None:
+    """Label an axis of tokens as 10k, 2M."""
+    axis.set_major_formatter(lambda value, _: short_number(value))
+
+
+def short_number(value: float) -> str:
+    """Return a count as people write it: 950, 12.3k, 8.1M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def save(figure: Figure, stem: Path, *, evidence: str) -> Path:
+    """Write the figure as SVG and PDF, evidence label included; return the SVG's path."""
+    word = evidence_word(evidence)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(_RC):
+        if word:
+            figure.supxlabel(word.upper(), fontsize=6, color="#666666", x=0.995, ha="right")
+        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+        figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return stem.with_suffix(".svg")

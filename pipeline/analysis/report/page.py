@@ -1,0 +1,174 @@
+"""The report: one HTML file with everything in it, for five minutes of a supervisor's time.
+
+The template (`report.html.j2`) holds words and order; this module prepares what it shows. Figures
+are embedded, nothing is fetched, and every caption carries its evidence label.
+"""
+
+import base64
+from collections.abc import Sequence
+from importlib.resources import files
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from pipeline.analysis import wording
+from pipeline.analysis.contrasts import Contrast
+from pipeline.analysis.figures.drawn import Drawn
+from pipeline.analysis.figures.style import evidence_word, short_number
+from pipeline.analysis.gate import ENDINGS, GRADES
+from pipeline.analysis.paired_table import HEADER, paired_rows
+from pipeline.analysis.study import GroupStudy, Study
+
+MAX_NAMED = 40
+"""Instance ids listed in the page itself; all of them are in tables/."""
+
+
+def report_page(study: Study, figures: Sequence[Drawn]) -> str:
+    """Return the report as HTML."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["short"] = _short
+    environment.filters["percent"] = wording.percent
+    environment.filters["p"] = wording.p_value
+    source = files("pipeline.analysis.report").joinpath("report.html.j2").read_text("utf-8")
+    return environment.from_string(source).render(
+        title=study.lock.spec.name if study.lock else study.results.name,
+        study=study,
+        evidence=evidence_word(study.evidence) or "live runs",
+        is_live=study.evidence == "live",
+        blocking=[p for p in study.gate.problems if p.blocks],
+        notes=[p for p in study.gate.problems if not p.blocks],
+        tally=_tally(study),
+        groups=[_group(g, figures) for g in study.groups],
+        power=study.power,
+        facts=_facts(study),
+    )
+
+
+def _short(value: float) -> str:
+    return wording.UNKNOWN if isnan(value) else short_number(value)
+
+
+def _group(study: GroupStudy, figures: Sequence[Drawn]) -> dict[str, Any]:
+    group = study.group
+    seeds = sorted({len(arm.seeds) for arm in group.arms.values()})
+    return {
+        "title": group.title,
+        "evidence": evidence_word(group.evidence),
+        "n_instances": len(group.instance_ids),
+        "n_repos": len(set(group.repos)),
+        "seeds": " or ".join(map(str, seeds)),
+        "reference": study.reference,
+        "arms": list(group.arms),
+        "excluded": group.excluded,
+        "header": HEADER,
+        "rows": paired_rows(study),
+        "contrasts": study.contrasts,
+        "verdicts": [wording.verdict(c) for c in study.contrasts],
+        "any_exploratory": any(not c.is_planned for c in study.contrasts),
+        "claims": [_claim(c) for c in study.contrasts],
+        "noise": study.noise,
+        "passes": study.passes,
+        "n_passes": max((len(p) for p in study.passes.values()), default=0),
+        "unpaired": _unpaired(study),
+        "flips": [_flips(c) for c in study.contrasts if c.solve is not None],
+        "figures": {f.name: _embedded(f) for f in figures if f.group == group.title},
+    }
+
+
+def _embedded(figure: Drawn) -> dict[str, str]:
+    data = base64.b64encode(Path(figure.svg).read_bytes()).decode()
+    return {"src": f"data:image/svg+xml;base64,{data}", "caption": figure.caption}
+
+
+def _claim(contrast: Contrast) -> dict[str, str]:
+    """Return the claims of one arm as cells: what may and what may not be said."""
+    solve = contrast.solve
+    tokens = contrast.tokens
+    cells = {
+        "arm": contrast.arm,
+        "pairs": f"{contrast.n_paired} of {contrast.n_instances}",
+        "tokens_bca": f"[{tokens.bca_low:.2f}, {tokens.bca_high:.2f}]"
+        if not isnan(tokens.bca_low)
+        else wording.UNKNOWN,
+        "tokens_geometric": wording.ratio(contrast.geometric["input_tokens"]),
+        "tokens_p": wording.p_value(contrast.tokens_holm_p),
+        "steps": wording.ratio(contrast.ratios["n_steps"]),
+        "output": wording.ratio(contrast.ratios["output_tokens"]),
+        "peak_paired": wording.ratio(contrast.paired_peak_ratio),
+        "peak_lower": f"{contrast.n_peak_lower} of {contrast.n_paired}",
+    }
+    if solve is None:
+        return cells | dict.fromkeys(
+            ("test", "raw_p", "same", "worst_case", "cheaper"), "not graded"
+        )
+    worst = solve.worst_case
+    return cells | {
+        "test": solve.test.method,
+        "raw_p": wording.p_value(solve.test.p_value),
+        "same": f"{solve.sameness.sentence} ({solve.sameness.method}: "
+        f"{100 * solve.sameness.low:+.1f} to {100 * solve.sameness.high:+.1f})",
+        "worst_case": "no pair lost"
+        if worst.n_planned == worst.n_paired
+        else f"{100 * worst.low:+.1f} to {100 * worst.high:+.1f}",
+        "cheaper": "yes" if contrast.is_cheaper_at_same_rate else "not shown",
+    }
+
+
+def _flips(contrast: Contrast) -> dict[str, Any]:
+    assert contrast.solve is not None
+    return {
+        "arm": contrast.arm,
+        "won": _named(contrast.solve.won),
+        "lost": _named(contrast.solve.lost),
+        "n_won": len(contrast.solve.won),
+        "n_lost": len(contrast.solve.lost),
+    }
+
+
+def _unpaired(study: GroupStudy) -> list[dict[str, Any]]:
+    return [
+        {"arm": c.arm, "n": len(c.unpaired), "names": _named(c.unpaired)}
+        for c in study.contrasts
+        if c.unpaired
+    ]
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMED])
+    rest = len(names) - MAX_NAMED
+    return f"{shown} and {rest} more (tables/)" if rest > 0 else shown or "none"
+
+
+def _tally(study: Study) -> dict[str, Any]:
+    """Return the tally with columns that are zero everywhere left out."""
+    rows = study.gate.tally
+    endings = [e for e in ENDINGS if any(row.endings.get(e) for row in rows)]
+    grades = [g for g in GRADES if any(row.grades.get(g) for row in rows)]
+    return {"rows": rows, "endings": endings, "grades": grades}
+
+
+def _facts(study: Study) -> list[tuple[str, str]]:
+    """Return what was analysed under which plan, as label and value."""
+    plan, lock = study.plan, study.lock
+    facts = [
+        ("evidence", evidence_word(study.evidence) or "live"),
+        ("reference arm", plan.reference),
+        ("planned contrasts", ", ".join(plan.contrasts) or "every other arm"),
+        ("margin for sameness", f"{100 * plan.margin:g} points, one-sided 0.025"),
+        ("Holm families", ", ".join(plan.holm_outcomes)),
+        ("resamples", f"{plan.resamples} of instances, seed {plan.resampling_seed}"),
+        ("excluded beforehand", ", ".join(plan.exclusions) or "none"),
+    ]
+    if lock is None:
+        return [*facts, ("plan fixed before the sweep", "no: there is no lock")]
+    return [
+        *facts,
+        ("plan fixed before the sweep", f"yes, {lock.analysis_sha256[:12] or 'hash missing'}"),
+        ("launched", lock.created_at),
+        ("commit", lock.commit or "unknown"),
+        ("uncommitted changes", lock.dirty_sha256[:12] if lock.dirty_sha256 else "none"),
+        ("dataset", lock.dataset_sha256[:12]),
+        ("versions", ", ".join(f"{k} {v}" for k, v in lock.versions.items())),
+    ]

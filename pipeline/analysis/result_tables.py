@@ -1,0 +1,214 @@
+"""The result tables as rows: what becomes CSV, Parquet and LaTeX, one function a table."""
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import Estimate, seed_means
+from pipeline.analysis.contrasts import Contrast
+from pipeline.analysis.outcomes import METRICS, Group
+from pipeline.analysis.study import GroupStudy, Study
+
+Row = dict[str, Any]
+
+
+def identity(group: Group) -> Row:
+    """Return the columns that every table begins with."""
+    return {
+        "benchmark": group.benchmark,
+        "model": group.model,
+        "agent": group.agent,
+        "evidence": group.evidence,
+    }
+
+
+def estimate_columns(name: str, estimate: Estimate) -> Row:
+    """Return an estimate as columns."""
+    return {
+        name: estimate.value,
+        f"{name}_low": estimate.low,
+        f"{name}_high": estimate.high,
+        f"{name}_bca_low": estimate.bca_low,
+        f"{name}_bca_high": estimate.bca_high,
+        f"{name}_p": estimate.p_value,
+    }
+
+
+def contrast_rows(study: Study) -> list[Row]:
+    """Return one row a contrast, with every estimate and its interval."""
+    return [{**identity(g.group), **_contrast_row(c)} for g in study.groups for c in g.contrasts]
+
+
+def _contrast_row(contrast: Contrast) -> Row:
+    row: Row = {
+        "arm": contrast.arm,
+        "reference": contrast.reference,
+        "status": "planned" if contrast.is_planned else "exploratory",
+        "n_instances": contrast.n_instances,
+        "n_paired": contrast.n_paired,
+    }
+    for metric, estimate in contrast.ratios.items():
+        row |= estimate_columns(f"{metric}_ratio", estimate)
+    for metric, estimate in contrast.geometric.items():
+        row |= estimate_columns(f"{metric}_geometric_ratio", estimate)
+    row |= {
+        "input_tokens_holm_p": contrast.tokens_holm_p,
+        "cleanup_share": contrast.cleanup_share,
+        "aux_share": contrast.aux_share,
+    }
+    row |= estimate_columns("peak_median_ratio", contrast.peak_ratio)
+    row |= estimate_columns("peak_paired_ratio", contrast.paired_peak_ratio)
+    row |= {"n_peak_lower": contrast.n_peak_lower, **_solve_columns(contrast)}
+    row["cheaper_at_same_rate"] = contrast.is_cheaper_at_same_rate
+    return row
+
+
+def _solve_columns(contrast: Contrast) -> Row:
+    solve = contrast.solve
+    if solve is None:
+        return {}
+    return {
+        "solve_rate": solve.arm_rate,
+        "reference_solve_rate": solve.reference_rate,
+        **estimate_columns("solve_difference", solve.difference),
+        "solve_test": solve.test.method,
+        "solve_test_p": solve.test.p_value,
+        "solve_holm_p": solve.holm_p,
+        "margin": solve.sameness.margin,
+        "sameness_method": solve.sameness.method,
+        "sameness_low": solve.sameness.low,
+        "sameness_high": solve.sameness.high,
+        "is_noninferior": solve.sameness.is_noninferior,
+        "is_equivalent": solve.sameness.is_equivalent,
+        "worst_case_low": solve.worst_case.low,
+        "worst_case_high": solve.worst_case.high,
+        "n_won": len(solve.won),
+        "n_lost": len(solve.lost),
+    }
+
+
+def arm_rows(study: Study) -> list[Row]:
+    """Return one row an arm: its own figures, without comparison."""
+    return [_arm_row(g, arm) for g in study.groups for arm in g.group.arms]
+
+
+def _arm_row(study: GroupStudy, name: str) -> Row:
+    arm = study.group.arms[name]
+    graded = arm.graded
+    row: Row = {
+        **identity(study.group),
+        "arm": name,
+        "n_seeds": len(arm.seeds),
+        "n_planned": int(arm.planned.sum()),
+        "n_done": int(arm.done.sum()),
+        "n_graded_instances": int(graded.sum()),
+        "solve_rate": _mean(seed_means(arm.resolved[graded])),
+    }
+    for k, at, hat in study.passes[name]:
+        row |= {f"pass_at_{k}": at, f"pass_hat_{k}": hat}
+    for metric in METRICS:
+        means = arm.mean_of(metric)
+        row |= {f"{metric}_mean": _mean(means), f"{metric}_median": _median(means)}
+    noise = study.noise[name]
+    return row | {
+        "seed_discordance": noise.discordance,
+        "seed_token_ratio_low": noise.token_ratio_low,
+        "seed_token_ratio_high": noise.token_ratio_high,
+        "seed_token_log_sd": noise.token_log_sd,
+        "seed_step_log_sd": noise.step_log_sd,
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def tally_rows(study: Study) -> list[Row]:
+    """Return where every planned run went; the counts of a row add up."""
+    return [
+        {
+            "model": row.model,
+            "arm": row.arm,
+            "planned": row.planned,
+            **row.endings,
+            "done": row.done,
+            **row.grades,
+            "loops": row.loops,
+        }
+        for row in study.gate.tally
+    ]
+
+
+def unpaired_rows(study: Study) -> list[Row]:
+    """Return every instance that a contrast could not use, and why."""
+    rows = []
+    for g in study.groups:
+        for c in g.contrasts:
+            for name in c.unpaired:
+                i = g.group.instance_ids.index(name)
+                lacking = [
+                    arm for arm in (c.arm, c.reference) if not bool(g.group.arms[arm].complete[i])
+                ]
+                rows.append(
+                    {
+                        **identity(g.group),
+                        "arm": c.arm,
+                        "instance_id": name,
+                        "incomplete_in": " ".join(lacking),
+                    }
+                )
+    return rows
+
+
+def flip_rows(study: Study) -> list[Row]:
+    """Return the instances whose seed means of resolved differ between arm and reference."""
+    rows = []
+    for g in study.groups:
+        for c in g.contrasts:
+            if c.solve is None:
+                continue
+            for name in (*c.solve.won, *c.solve.lost):
+                i = g.group.instance_ids.index(name)
+                rows.append(
+                    {
+                        **identity(g.group),
+                        "arm": c.arm,
+                        "instance_id": name,
+                        "direction": "won" if name in c.solve.won else "lost",
+                        "arm_solved": _mean(g.group.arms[c.arm].resolved[i]),
+                        "reference_solved": _mean(g.group.arms[c.reference].resolved[i]),
+                    }
+                )
+    return rows
+
+
+def power_rows(study: Study) -> list[Row]:
+    """Return the power table."""
+    return [
+        {
+            "n_instances": row.n_instances,
+            "discordance": row.discordance,
+            "detectable_difference": row.detectable_difference,
+            "noninferiority_power": row.noninferiority_power,
+            "margin": row.margin,
+            "n_for_noninferiority": row.n_for_noninferiority,
+        }
+        for row in study.power
+    ]
+
+
+ALL_TABLES = {
+    "contrasts": contrast_rows,
+    "arms": arm_rows,
+    "tally": tally_rows,
+    "unpaired": unpaired_rows,
+    "flips": flip_rows,
+    "power": power_rows,
+}
+"""File stem to the function that makes its rows."""

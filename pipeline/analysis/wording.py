@@ -1,0 +1,86 @@
+"""Numbers and findings in words, the same in the terminal, in tables and in the report.
+
+A sentence here never claims more than its interval: "same" needs a claim of sameness, "cheaper" a
+ratio surely below 1, and what is unknown says so.
+"""
+
+from math import isnan
+
+from pipeline.analysis.bootstrap import Estimate
+from pipeline.analysis.contrasts import Contrast
+from pipeline.analysis.figures.style import evidence_word
+
+UNKNOWN = "-"
+
+
+def percent(share: float, *, digits: int = 1) -> str:
+    """Return a share as a percentage; a dash when unknown."""
+    return UNKNOWN if isnan(share) else f"{100 * share:.{digits}f}%"
+
+
+def points(estimate: Estimate) -> str:
+    """Return a difference of shares in points with its interval."""
+    if isnan(estimate.value):
+        return UNKNOWN
+    if isnan(estimate.low):
+        return f"{100 * estimate.value:+.1f} [no interval]"
+    low, high = 100 * estimate.low, 100 * estimate.high
+    return f"{100 * estimate.value:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def ratio(estimate: Estimate) -> str:
+    """Return a ratio with its interval."""
+    if isnan(estimate.value):
+        return UNKNOWN
+    if isnan(estimate.low):
+        return f"{estimate.value:.2f} [no interval]"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def p_value(p: float) -> str:
+    """Return a p value as people write it."""
+    if isnan(p):
+        return UNKNOWN
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def evidence_note(evidence: str) -> str:
+    """Return what goes into every caption: nothing for live runs, else what the numbers are."""
+    word = evidence_word(evidence)
+    return f" ({word})" if word else ""
+
+
+def verdict(contrast: Contrast) -> str:
+    """Return one plain sentence about an arm: its solve rate, its tokens, and how sure that is."""
+    parts = [f"{contrast.arm}: {_tokens_words(contrast.tokens)}"]
+    if contrast.solve is None:
+        parts.append("solve rate unknown, since nothing is graded")
+    else:
+        parts.append(f"solve rate {_solve_words(contrast)}")
+    sentence = "; ".join(parts)
+    if contrast.is_cheaper_at_same_rate:
+        sentence += ". Cheaper in input tokens at a solve rate that is not worse"
+    return sentence + ("." if contrast.is_planned else " (exploratory).")
+
+
+def _tokens_words(tokens: Estimate) -> str:
+    if isnan(tokens.value):
+        return "input tokens cannot be compared"
+    change = f"{abs(1 - tokens.value) * 100:.0f}% {'fewer' if tokens.value < 1 else 'more'}"
+    if isnan(tokens.low):
+        return f"{change} input tokens on one task, which says nothing about others"
+    ends = f"ratio {ratio(tokens)}"
+    if tokens.excludes_null:
+        return f"{change} input tokens ({ends})"
+    return f"no clear change in input tokens ({ends})"
+
+
+def _solve_words(contrast: Contrast) -> str:
+    solve = contrast.solve
+    assert solve is not None
+    p = solve.test.p_value if isnan(solve.holm_p) else solve.holm_p
+    ends = f"{points(solve.difference)} points"
+    if p <= 0.05:
+        word = "higher" if solve.difference.value > 0 else "lower"
+        return f"{word} by {ends}; {solve.sameness.sentence}"
+    return f"differs by {ends}, not shown to differ; {solve.sameness.sentence}"

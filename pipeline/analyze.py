@@ -1,0 +1,68 @@
+"""Door: tables, statistics, figures and the report of a results folder.
+
+    python -m pipeline.analyze RESULTS [--out DIR] [--reference ARM] [--allow-invalid]
+
+Refuses a sweep that is not valid (missing runs, half graded, mixed configurations, ...) and says
+what to do; `--allow-invalid` analyses it all the same and marks everything.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the door; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.analyze",
+        description="Analyse a results folder: tables, figures and one HTML report.",
+    )
+    parser.add_argument("results", type=Path, metavar="RESULTS")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: RESULTS/report")
+    parser.add_argument(
+        "--reference", metavar="ARM", help="compare with this arm instead of the plan's"
+    )
+    parser.add_argument(
+        "--allow-invalid",
+        action="store_true",
+        help="analyse a sweep that fails the validity gate; the report is marked",
+    )
+    args = parser.parse_args(arguments)
+    return analyze_door(
+        args.results,
+        Console(highlight=False, soft_wrap=True),
+        out=args.out,
+        reference=args.reference,
+        allow_invalid=args.allow_invalid,
+    )
+
+
+def analyze_door(
+    results: Path,
+    console: Console,
+    *,
+    out: Path | None = None,
+    reference: str | None = None,
+    allow_invalid: bool = False,
+) -> int:
+    """Analyse `results`, print the paired table and where the report is; return the exit status."""
+    # SciPy, DuckDB and matplotlib take a second to import, which `launch --help` need not pay.
+    from pipeline.analysis.gate import InvalidSweepError
+    from pipeline.analysis.publish import analyze_results, paired_table_text
+    from pipeline.records.lock import LockError
+
+    try:
+        summary = analyze_results(results, out, reference=reference, allow_invalid=allow_invalid)
+    except (InvalidSweepError, LockError, FileNotFoundError, ValueError) as error:
+        print(f"analyze: {error}", file=sys.stderr)
+        return 2
+    console.print(paired_table_text(summary.study), markup=False)
+    console.print(f"\nreport: {summary.report}", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
