@@ -7,15 +7,18 @@ tables or straight from a record; statistics over them are made elsewhere.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.records.failure import FailureClass
 from pipeline.records.layout import Layout
-from pipeline.records.run_record import Row, edit_from, tool_calls_from
+from pipeline.records.run_record import CallRecord, Row, RunRecord, edit_from, tool_calls_from
 from pipeline.records.schema import check_version
 from pipeline.records.trajectory import (
     Decision,
@@ -92,27 +95,102 @@ def run_tables(run_id: str, layout: Layout) -> RunTables:
             f"no run {run_id} in {path}; python -m pipeline.compact {layout.root} may bring it"
         )
     (run,) = found
-    part = {
-        name: _part_rows(layout, name, run["journal"], run_id)
-        for name in ("calls", "messages", "plan_events")
+    parts = {
+        name: sorted(_part_rows(layout, name, run["journal"], run_id), key=lambda r: r[order])
+        for name, order in _PART_ORDER.items()
     }
-    return RunTables(
-        run=run,
-        calls=sorted(part["calls"], key=lambda r: r["call_index"]),
-        messages=sorted(part["messages"], key=lambda r: r["message_index"]),
-        plan_events=sorted(part["plan_events"], key=lambda r: r["event_index"]),
-    )
+    return RunTables(run=run, **parts)
 
 
-def _part_rows(layout: Layout, name: str, journal: str, run_id: str) -> list[Row]:
+def all_run_tables(layout: Layout) -> Iterator[RunTables]:
+    """Yield the rows of every run in the tables, one journal in memory at a time."""
+    path = layout.table_file("runs")
+    runs = _rows_of(path) if path.exists() else []
+    by_journal = groupby(sorted(runs, key=lambda r: r["journal"]), key=lambda r: r["journal"])
+    for journal, members in by_journal:
+        parts = {
+            name: _by_run(_part_rows(layout, name, journal), order)
+            for name, order in _PART_ORDER.items()
+        }
+        for run in members:
+            yield RunTables(run=run, **{n: p.get(run["run_id"], ()) for n, p in parts.items()})
+
+
+_PART_ORDER = {
+    "calls": "call_index",
+    "messages": "message_index",
+    "plan_events": "event_index",
+}
+
+
+def _by_run(rows: list[Row], order: str) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["run_id"], []).append(row)
+    return {run_id: sorted(group, key=lambda r: r[order]) for run_id, group in groups.items()}
+
+
+def _part_rows(layout: Layout, name: str, journal: str, run_id: str | None = None) -> list[Row]:
     path = layout.table_part(name, journal)
     return _rows_of(path, run_id) if path.exists() else []
 
 
-def _rows_of(path: Any, run_id: str) -> list[Row]:
-    table: pa.Table = pq.read_table(path, filters=pc.field("run_id") == run_id)
+def _rows_of(path: Path, run_id: str | None = None) -> list[Row]:
+    wanted = None if run_id is None else pc.field("run_id") == run_id
+    table: pa.Table = pq.read_table(path, filters=wanted)
     check_version(table.schema, str(path))
     return list(table.to_pylist())
+
+
+def tool_lists(layout: Layout) -> dict[str, str]:
+    """Return the tool lists that calls name by hash."""
+    path = layout.table_file("tools")
+    return {r["tools_sha256"]: r["tools"] for r in _rows_of(path)} if path.exists() else {}
+
+
+def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
+    """Return the record that the rows were made from.
+
+    Args:
+        tables: The run's rows.
+        tools: All tool lists, as `tool_lists` gives them.
+    """
+    run = tables.run
+    calls = tuple(map(call_from, tables.calls))
+    used = {c.tools_sha256 for c in calls if c.tools_sha256 is not None}
+    return RunRecord(
+        **{f.name: run[f.name] for f in fields(RunRecord) if f.name in run and f.name not in _SET},
+        failure_class=FailureClass(run["failure_class"]),
+        versions=json.loads(run["versions"] or "{}"),
+        extra=json.loads(run["extra"] or "{}"),
+        messages=tuple(map(message_from, tables.messages)),
+        plan_events=tuple(map(event_from, tables.plan_events)),
+        decisions=tuple(map(decision_from, filter(is_decision, tables.calls))),
+        calls=calls,
+        tools={sha: text for sha, text in tools.items() if sha in used},
+    )
+
+
+_SET = frozenset({"failure_class", "versions", "extra"})
+"""Columns that hold a field in another form."""
+
+
+def call_from(row: Row) -> CallRecord:
+    """Return the call of a row of `calls`."""
+    changes = json.loads(row["view_edits"] or "{}")
+    own = changes.get("messages")
+    choice = row["tool_choice"]
+    return CallRecord(
+        **{f.name: row[f.name] for f in fields(CallRecord) if f.name not in _CALL_SET},
+        edits=tuple(map(edit_from, changes.get("edits", ()))),
+        transient=tuple(map(edit_from, changes.get("transient", ()))),
+        messages=None if own is None else tuple(own),
+        tool_choice=None if choice is None else json.loads(choice),
+        reply_tool_calls=tool_calls_from(row["reply_tool_calls"]),
+    )
+
+
+_CALL_SET = frozenset({"edits", "transient", "messages", "tool_choice", "reply_tool_calls"})
 
 
 def trajectory_from(tables: RunTables) -> Trajectory:

@@ -129,7 +129,7 @@ class _Compaction:
         runs = self._elected_runs(changed)
         grades = {kind: self._elected_grades(kind, changed, runs.winners) for kind in _GRADE_TABLES}
         rows: dict[Place, Row] = {}
-        for journal in changed:
+        for journal in (*changed, *self._left(changed, runs)):
             rows |= self._write_parts(journal, runs, grades)
         self._write_single(changed, runs, grades, rows)
         return self._report(len(changed))
@@ -150,6 +150,13 @@ class _Compaction:
                 self._torn[name] = found.tail_bytes
             self._claim.beat()
             yield _Journal(path, {f.offset: (f.kind, f.head) for f in found.frames})
+
+    def _left(self, changed: Iterable[_Journal], runs: _Elected) -> Iterator[_Journal]:
+        """Yield the unchanged journals whose parts hold a failure that is now superseded."""
+        names = {c.journal for c, _ in runs.lost if c.in_tables} - {j.name for j in changed}
+        for path in map(self._layout.journal, sorted(names)):
+            if path.exists():
+                yield _Journal(path, {f.offset: (f.kind, f.head) for f in scan(path).frames})
 
     def _candidates(
         self,
@@ -220,8 +227,7 @@ class _Compaction:
                 self._tools |= {
                     sha: {"tools_sha256": sha, "tools": text} for sha, text in record.tools.items()
                 }
-                if not record.failure_class.is_infra:
-                    records.append(record)
+                records.append(record)
             elif frame.kind == FrameKind.GRADE and any(
                 elected.is_winner(frame.head["run_id"], place) for elected in grades.values()
             ):

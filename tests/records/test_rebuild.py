@@ -1,17 +1,30 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 
+from pipeline.records.columns import TABLES
 from pipeline.records.journal import Journal
 from pipeline.records.layout import Layout
 from pipeline.records.rebuild import (
+    RunTables,
+    all_run_tables,
     messages_of_call,
+    record_from,
     run_tables,
     sent_calls,
+    tool_lists,
     trajectory_from,
 )
-from pipeline.records.run_record import RunRecord, call_rows, message_rows
+from pipeline.records.run_record import (
+    RunRecord,
+    call_rows,
+    message_rows,
+    plan_event_rows,
+    run_row,
+)
+from pipeline.records.schema import table_of
 from pipeline.records.tables import compact
 from tests.records.samples import drawn_runs, full_run, sent_messages
 
@@ -52,6 +65,24 @@ def test_the_trajectory_comes_back_with_plan_events_and_decisions(tmp_path: Path
     rebuilt = trajectory_from(run_tables(run.run_id, layout))
     assert rebuilt == run.trajectory()
     assert len(rebuilt.decisions) == 2
+
+
+@given(run=drawn_runs())
+def test_a_record_comes_back_whole_from_its_rows(run: RunRecord) -> None:
+    tables = RunTables(
+        run=table_of(TABLES["runs"], [run_row(run)]).to_pylist()[0],
+        calls=table_of(TABLES["calls"], call_rows(run)).to_pylist(),
+        messages=table_of(TABLES["messages"], message_rows(run)).to_pylist(),
+        plan_events=table_of(TABLES["plan_events"], plan_event_rows(run)).to_pylist(),
+    )
+    assert replace(record_from(tables, {}), decisions=()) == run
+
+
+def test_all_runs_come_back_from_the_tables(tmp_path: Path) -> None:
+    layout, runs = Layout(tmp_path), [full_run("r0"), full_run("r1", evidence="live")]
+    compacted(layout, *runs)
+    tools = tool_lists(layout)
+    assert [record_from(tables, tools) for tables in all_run_tables(layout)] == runs
 
 
 def test_an_unknown_run_or_call_is_named(tmp_path: Path) -> None:

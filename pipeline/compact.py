@@ -1,0 +1,55 @@
+"""Turn a results folder's journals into Parquet tables.
+
+Only journals that have grown since the last time are read. Safe to run while workers write, and
+from several terminals at once.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.records.exclusive import ClaimLostError
+from pipeline.records.failure import DiskError
+from pipeline.records.layout import Layout
+from pipeline.records.tables import CompactionReport, compact
+
+
+def compact_door(results: Path) -> CompactionReport:
+    """Compact the folder, print what came of it, and return it."""
+    layout = Layout(results)
+    report = compact(layout)
+    print(
+        f"tables: {report.n_runs} runs, {report.n_grades} grades, {report.n_superseded} superseded "
+        f"records in {layout.tables} ({report.journals_read} journals read, "
+        f"{report.journals_unchanged} unchanged)"
+    )
+    for name, damages in report.damages.items():
+        for damage in damages:
+            print(
+                f"warning: {layout.journal(name)} is corrupt at byte {damage.offset} "
+                f"({damage.n_bytes} bytes): what was there is lost and is run again by the next "
+                "launch; all other records were kept",
+                file=sys.stderr,
+            )
+    return report
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.compact", description=__doc__)
+    parser.add_argument("results", type=Path, help="the results folder")
+    options = parser.parse_args(arguments)
+    if not options.results.is_dir():
+        print(f"compact: there is no folder {options.results}", file=sys.stderr)
+        return 2
+    try:
+        compact_door(options.results)
+    except (DiskError, ClaimLostError, TimeoutError, ValueError) as error:
+        print(f"compact: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
