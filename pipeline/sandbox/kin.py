@@ -82,6 +82,25 @@ def kill_until_gone(find: Callable[[], Sequence[ProcessStat]], *, spared: Sequen
     return False
 
 
+def namespace_of(roots: Sequence[int]) -> str:
+    """Return the process namespace of the youngest descendant of `roots`; empty if unknown."""
+    for stat in sorted(family(roots), key=lambda stat: -stat.start_ticks):
+        if namespace := _namespace(stat.pid):
+            return namespace
+    return ""
+
+
+def namespace_members(namespace: str) -> list[ProcessStat]:
+    """Return who lives in that process namespace, none if it is ours or unknown."""
+    if not namespace or namespace == _namespace(os.getpid()):
+        return []
+    return [
+        stat
+        for stat in all_processes()
+        if stat.state not in "ZX" and _namespace(stat.pid) == namespace
+    ]
+
+
 def kill_process(identity: ProcessIdentity) -> None:
     """Kill that very process; one that is gone is no error."""
     signal_process(identity, signal.SIGKILL)
@@ -106,6 +125,13 @@ def _owner(pid: int, parents: dict[int, int], marks: dict[int, int | None]) -> i
             return mark
         seen = parents[seen]
     return None
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 (no file lies behind it)
+    except OSError:
+        return ""
 
 
 def _mark(pid: int) -> int | None:

@@ -4,10 +4,16 @@ Owns the numbers and the variables that every kind of sandbox shares. The kinds 
 they hold a command to them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pipeline.protocols import Purpose
 
 WORKDIR = "/testbed"
 """Where the repository lies in every sandbox, as in the official images."""
+
+NO_NETWORK: Mapping[Purpose, bool] = {"rollout": False, "grade": False}
+"""Whether commands reach the network, unless configured otherwise."""
 
 COMMAND_ENVIRONMENT = {
     "PAGER": "cat",

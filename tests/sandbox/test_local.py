@@ -19,8 +19,9 @@ import pytest
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.host.proctable import all_processes
 from pipeline.records.failure import DiskError, SandboxError
+from pipeline.sandbox.box import Box
 from pipeline.sandbox.limits import Limits
-from pipeline.sandbox.local import LocalSandbox, LocalSandboxes, bubblewrap_works
+from pipeline.sandbox.local import LocalSandboxes, bubblewrap_works
 
 ROW = {"instance_id": "toy__one-1"}
 
@@ -46,7 +47,7 @@ def factory(tmp_path: Path, confine: bool) -> LocalSandboxes:
 
 
 @pytest.fixture
-def sandbox(factory: LocalSandboxes) -> Iterator[LocalSandbox]:
+def sandbox(factory: LocalSandboxes) -> Iterator[Box]:
     box = factory.start(ROW, purpose="rollout")
     yield box
     box.stop()
@@ -78,7 +79,7 @@ def sleep_seconds(sandbox: object) -> str:
     return f"{90_000 + id(sandbox) % 9_999}.{os.getpid()}"
 
 
-def test_a_command_runs_in_a_fresh_copy(factory: LocalSandboxes, sandbox: LocalSandbox) -> None:
+def test_a_command_runs_in_a_fresh_copy(factory: LocalSandboxes, sandbox: Box) -> None:
     result = sandbox.execute("pwd; python module.py; rm module.py", timeout_s=20)
     assert (result.output, result.returncode) == ("/testbed\ntoy__one-1\n", 0)
     other = factory.start(ROW, purpose="grade")
@@ -86,13 +87,13 @@ def test_a_command_runs_in_a_fresh_copy(factory: LocalSandboxes, sandbox: LocalS
     other.stop()
 
 
-def test_a_failed_command_is_a_result(sandbox: LocalSandbox) -> None:
+def test_a_failed_command_is_a_result(sandbox: Box) -> None:
     result = sandbox.execute("echo out; no-such-thing; exit 7", timeout_s=20)
     assert result.output == "out\nbash: line 1: no-such-thing: command not found\n"
     assert result.returncode == 7
 
 
-def test_output_and_errors_come_as_one_ordered_stream(sandbox: LocalSandbox) -> None:
+def test_output_and_errors_come_as_one_ordered_stream(sandbox: Box) -> None:
     result = sandbox.execute("set -x; echo 1; echo 2 >&2", timeout_s=20)
     assert result.output == "+ echo 1\n1\n+ echo 2\n2\n"
 
@@ -108,12 +109,12 @@ def test_two_runs_of_a_command_print_the_same(factory: LocalSandboxes) -> None:
     assert "/testbed" in outputs.pop()
 
 
-def test_the_repository_is_found_under_its_official_name(sandbox: LocalSandbox) -> None:
+def test_the_repository_is_found_under_its_official_name(sandbox: Box) -> None:
     result = sandbox.execute("cd / && ls /testbed/module.py && cd /testbed && pwd", timeout_s=20)
     assert result.output == "/testbed/module.py\n/testbed\n"
 
 
-def test_home_and_tmp_are_the_sandboxs_own(factory: LocalSandboxes, sandbox: LocalSandbox) -> None:
+def test_home_and_tmp_are_the_sandboxs_own(factory: LocalSandboxes, sandbox: Box) -> None:
     sandbox.execute("echo mine > ~/file; echo mine > /tmp/file", timeout_s=20)
     other = factory.start(ROW, purpose="rollout")
     result = other.execute("ls ~/file /tmp/file; touch ~/x /tmp/x && echo mine", timeout_s=20)
@@ -123,7 +124,7 @@ def test_home_and_tmp_are_the_sandboxs_own(factory: LocalSandboxes, sandbox: Loc
 
 
 def test_a_confined_command_sees_nothing_of_the_machine(
-    factory: LocalSandboxes, sandbox: LocalSandbox, tmp_path: Path
+    factory: LocalSandboxes, sandbox: Box, tmp_path: Path
 ) -> None:
     if not factory.confined:
         pytest.skip("plain copies are not confined, and `confined` says so")
@@ -136,7 +137,7 @@ def test_a_confined_command_sees_nothing_of_the_machine(
     assert "No such process" in result.output
 
 
-def test_the_time_limit_kills_the_whole_tree(sandbox: LocalSandbox) -> None:
+def test_the_time_limit_kills_the_whole_tree(sandbox: Box) -> None:
     odd = sleep_seconds(sandbox)
     script = f"""
         echo before
@@ -153,7 +154,7 @@ def test_the_time_limit_kills_the_whole_tree(sandbox: LocalSandbox) -> None:
     assert sandbox.execute("echo still here", timeout_s=20).output == "still here\n"
 
 
-def test_a_time_limit_spares_what_an_earlier_command_left_running(sandbox: LocalSandbox) -> None:
+def test_a_time_limit_spares_what_an_earlier_command_left_running(sandbox: Box) -> None:
     odd = sleep_seconds(sandbox)
     assert not sandbox.execute(f"setsid sleep {odd} &", timeout_s=20).timed_out
     assert sandbox.execute("sleep 600", timeout_s=0.3).timed_out
@@ -162,19 +163,19 @@ def test_a_time_limit_spares_what_an_earlier_command_left_running(sandbox: Local
     assert processes_with(b"sleep\0" + odd.encode()) == []
 
 
-def test_a_background_child_does_not_delay_the_result(sandbox: LocalSandbox) -> None:
+def test_a_background_child_does_not_delay_the_result(sandbox: Box) -> None:
     result = sandbox.execute("(sleep 0.2; echo late) & echo now", timeout_s=60)
     assert result.output == "now\n"
     # What it prints later belongs to no command.
     assert sandbox.execute("sleep 0.5; echo next", timeout_s=60).output == "next\n"
 
 
-def test_a_background_child_may_print_without_end(sandbox: LocalSandbox) -> None:
+def test_a_background_child_may_print_without_end(sandbox: Box) -> None:
     sandbox.execute("yes > /dev/stdout & echo $! > pid", timeout_s=60)
     assert sandbox.execute("echo next; kill $(cat pid)", timeout_s=60).output == "next\n"
 
 
-def test_a_gigabyte_of_output_is_bounded_in_memory(sandbox: LocalSandbox) -> None:
+def test_a_gigabyte_of_output_is_bounded_in_memory(sandbox: Box) -> None:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = sandbox.execute("echo first; head -c 1000000000 /dev/zero; echo last", timeout_s=120)
     assert result.output.startswith("first\n")
@@ -184,18 +185,18 @@ def test_a_gigabyte_of_output_is_bounded_in_memory(sandbox: LocalSandbox) -> Non
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 50_000
 
 
-def test_output_that_is_not_utf8_is_kept_with_replacements(sandbox: LocalSandbox) -> None:
+def test_output_that_is_not_utf8_is_kept_with_replacements(sandbox: Box) -> None:
     assert sandbox.execute(r"printf 'a\377b\303\251\n'", timeout_s=20).output == "a\ufffdb\u00e9\n"
 
 
-def test_a_cut_within_a_character_leaves_no_noise_after_the_gap(sandbox: LocalSandbox) -> None:
+def test_a_cut_within_a_character_leaves_no_noise_after_the_gap(sandbox: Box) -> None:
     half = "for i in {1..9000}; do printf '\\303\\251'; done"
     result = sandbox.execute(f"{half}; printf x; {half}", timeout_s=60)
     assert result.output.split(" bytes dropped]\n")[1].strip("\u00e9") == ""
 
 
 def test_a_deleted_working_directory_fails_the_command_and_not_the_sandbox(
-    sandbox: LocalSandbox,
+    sandbox: Box,
 ) -> None:
     sandbox.execute("rm -rf /testbed; mkdir -p /tmp/aside; mv /testbed /tmp/aside", timeout_s=20)
     if sandbox.execute("true", timeout_s=20).returncode:
@@ -206,33 +207,33 @@ def test_a_deleted_working_directory_fails_the_command_and_not_the_sandbox(
     assert sandbox.execute("ls", timeout_s=20).output == "again\n"
 
 
-def test_a_command_that_kills_its_shell_costs_only_itself(sandbox: LocalSandbox) -> None:
+def test_a_command_that_kills_its_shell_costs_only_itself(sandbox: Box) -> None:
     result = sandbox.execute("echo x > kept; echo bye; kill -KILL $PPID; sleep 5", timeout_s=20)
     assert (result.output, result.returncode) == ("bye\n", 137)
     assert sandbox.execute("cat kept", timeout_s=20).output == "x\n"
 
 
-def test_a_very_long_command_runs(sandbox: LocalSandbox) -> None:
+def test_a_very_long_command_runs(sandbox: Box) -> None:
     text = "é" * 150_000
     result = sandbox.execute(f"cat > long <<'EOF'\n{text}\nEOF\nwc -c < long", timeout_s=20)
     assert result.output == "300001\n"
 
 
-def test_many_processes_are_killed_at_the_limit(sandbox: LocalSandbox) -> None:
+def test_many_processes_are_killed_at_the_limit(sandbox: Box) -> None:
     result = sandbox.execute(":(){ :|:& };:; sleep 600", timeout_s=60)
     assert "over the sandbox's limit of 100 processes" in result.output
     assert (result.returncode, result.timed_out) == (-1, False)
     assert sandbox.execute("echo alive", timeout_s=20).output == "alive\n"
 
 
-def test_a_command_over_the_memory_limit_is_killed(sandbox: LocalSandbox) -> None:
+def test_a_command_over_the_memory_limit_is_killed(sandbox: Box) -> None:
     script = "python -c 'x = bytearray(1 << 29); import time; time.sleep(600)'"
     result = sandbox.execute(script, timeout_s=60)
     assert "over the sandbox's memory limit of 400 MiB" in result.output
     assert result.returncode == -1
 
 
-def test_files_cross_in_both_directions(sandbox: LocalSandbox) -> None:
+def test_files_cross_in_both_directions(sandbox: Box) -> None:
     data = bytes(range(256)) * 1000
     sandbox.upload(data, "deep/er/file")
     assert sandbox.execute("wc -c < deep/er/file", timeout_s=20).output == "256000\n"
@@ -244,7 +245,7 @@ def test_files_cross_in_both_directions(sandbox: LocalSandbox) -> None:
         sandbox.download("absent", limit_bytes=10)
 
 
-def test_a_file_that_cannot_be_written_is_the_sandboxs_error(sandbox: LocalSandbox) -> None:
+def test_a_file_that_cannot_be_written_is_the_sandboxs_error(sandbox: Box) -> None:
     with pytest.raises(SandboxError, match="cannot upload"):
         sandbox.upload(b"x", "/proc/nothing/here")
 
