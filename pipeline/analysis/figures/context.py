@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.analysis.bootstrap import FloatArray
-from pipeline.analysis.figures.style import ArmStyle, axes_of, new_figure, thousands
+from pipeline.analysis.figures.style import ArmStyle, axes_of, legend_above, new_figure, thousands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ def context_growth(traces: Sequence[ContextTrace], styles: Mapping[str, ArmStyle
         axes.plot([], [], ls="", marker="x", ms=4, color="#666666", label="cleanup call")
     if any(t.plan_step_calls for t in traces):
         axes.plot([], [], ls="", marker="|", ms=6, color="#666666", label="plan step completed")
-    axes.legend(loc="upper left")
+    legend_above(axes)
     return figure
 
 
@@ -94,5 +94,5 @@ def peak_contexts(
     axes.set_ylabel("peak context, tokens")
     axes.set_ylim(bottom=0)
     thousands(axes.yaxis)
-    axes.legend(loc="upper left", markerscale=max(1.0, 3 / size))
+    legend_above(axes)
     return figure

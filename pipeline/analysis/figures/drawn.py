@@ -31,11 +31,12 @@ class Drawn:
 
 def draw_all(study: Study, connection: duckdb.DuckDBPyConnection, folder: Path) -> list[Drawn]:
     """Draw every figure of every group as SVG and PDF into `folder`."""
-    return [
-        figure
-        for number, group in enumerate(study.groups)
-        for figure in _group_figures(study, group, connection, folder / f"group{number + 1}")
-    ]
+    with style.styled():
+        return [
+            figure
+            for number, group in enumerate(study.groups)
+            for figure in _group_figures(study, group, connection, folder / f"group{number + 1}")
+        ]
 
 
 def _group_figures(
@@ -71,7 +72,8 @@ def _group_figures(
         yield drawn(
             "stacked_tokens",
             stacked_tokens(_token_parts(group), n_instances=n),
-            f"Input tokens by kind of call over the {n} tasks that are complete in every arm.",
+            f"Input tokens by kind of call over the {n} tasks that are complete in every arm, "
+            "mean over seeds.",
         )
     if group.contrasts:
         yield drawn(

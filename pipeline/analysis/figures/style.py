@@ -7,6 +7,7 @@ Colours: Okabe and Ito (2008), "Color Universal Design".
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,16 +81,28 @@ def evidence_word(evidence: str) -> str:
     return " and ".join(word for word in words if word)
 
 
+def styled() -> AbstractContextManager[None]:
+    """Return the context in which figures are drawn; outside it matplotlib's own look applies."""
+    context: AbstractContextManager[None] = matplotlib.rc_context(_RC)
+    return context
+
+
 def new_figure(*, width_in: float = COLUMN_IN, height_in: float = 2.4) -> Figure:
-    """Return an empty figure in the house style."""
-    with matplotlib.rc_context(_RC):
-        return Figure(figsize=(width_in, height_in))
+    """Return an empty figure."""
+    return Figure(figsize=(width_in, height_in))
 
 
 def axes_of(figure: Figure, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
-    """Return axes in the house style, at `place` (rows, columns, index from 1)."""
-    with matplotlib.rc_context(_RC):
-        return figure.add_subplot(*place)
+    """Return axes at `place` (rows, columns, index from 1)."""
+    return figure.add_subplot(*place)
+
+
+def legend_above(axes: Any, *, columns: int = 2) -> None:
+    """Put the legend over the axes, where it hides no data."""
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2,
+        handlelength=2.4, borderaxespad=0.2,
+    )  # fmt: skip
 
 
 def thousands(axis: Any) -> None:
@@ -109,9 +122,8 @@ def save(figure: Figure, stem: Path, *, evidence: str) -> Path:
     """Write the figure as SVG and PDF, evidence label included; return the SVG's path."""
     word = evidence_word(evidence)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(_RC):
-        if word:
-            figure.supxlabel(word.upper(), fontsize=6, color="#666666", x=0.995, ha="right")
-        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-        figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+    if word:
+        figure.supxlabel(word.upper(), fontsize=6, color="#666666", x=0.995, ha="right")
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
     return stem.with_suffix(".svg")

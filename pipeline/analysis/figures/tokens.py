@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from pipeline.analysis.figures.style import axes_of, new_figure, short_number, thousands
+from pipeline.analysis.figures.style import (
+    axes_of,
+    legend_above,
+    new_figure,
+    short_number,
+    thousands,
+)
 
 _PARTS = (
     ("steps", "#4D4D4D", ""),
@@ -40,7 +46,7 @@ def stacked_tokens(parts: Mapping[str, Sequence[float]], *, n_instances: int) ->
         )  # fmt: skip
     axes.invert_yaxis()
     axes.set_xlim(0, max([*starts, 1.0]) * 1.18)
-    axes.set_xlabel(f"input tokens over {n_instances} tasks (mean over seeds)")
+    axes.set_xlabel(f"input tokens, {n_instances} tasks")
     thousands(axes.xaxis)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    legend_above(axes, columns=3)
     return figure
