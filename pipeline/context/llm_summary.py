@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.context.cleanup import answer_to
 from pipeline.context.observation_mask import ObservationMaskPolicy
-from pipeline.context.shown import acted_turns, content_edit, is_removed, reasoning_edit
+from pipeline.context.shown import acted_turns, changed, content_edit, is_removed, reasoning_edit
 from pipeline.protocols import Ask, AuxRequest, CallKind
 from pipeline.records.trajectory import (
     PLAN_TOOLS,
@@ -77,7 +77,8 @@ class LlmSummaryPolicy:
             return masks
         first = max(end, FIRST_EDITABLE)
         last = turns[len(batch)].assistant.index
-        return [*masks, _summary_edit(summary), *_replaced(trajectory, edits, first, last)]
+        new = [_summary_edit(summary), *_replaced(trajectory, edits, first, last)]
+        return [*masks, *changed(new, standing)]
 
     def _request(self, trajectory: Trajectory, edits: Edits, batch: Sequence[Turn]) -> AuxRequest:
         before = edits.get((FIRST_EDITABLE, Part.INSERTED))

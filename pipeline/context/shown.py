@@ -4,7 +4,9 @@ All answers come from the trajectory and the edits in force, so they are the sam
 replay and from the tables. Nothing here decides anything.
 """
 
+import json
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pipeline.protocols import TokenCounter
 from pipeline.records.trajectory import (
@@ -51,12 +53,12 @@ class ShownTokens:
             total = message.n_tokens
         else:
             total = self.of_text(shown_content(message, edits))
-            if calls is not None:
-                total += self.of_text(calls.text)
-            else:
-                total += sum(
-                    self.of_text(c.name) + self.of_text(c.arguments) for c in message.tool_calls
-                )
+            shown = (
+                [(c.name, c.arguments) for c in message.tool_calls]
+                if calls is None
+                else _names_and_arguments(calls.text)
+            )
+            total += sum(self.of_text(name) + self.of_text(args) for name, args in shown)
         reasoning = edits.get((index, Part.REASONING))
         return total + (
             message.reasoning_tokens if reasoning is None else self.of_text(reasoning.text)
@@ -68,6 +70,11 @@ class ShownTokens:
             self.of_text(edit.text) for (_, part), edit in edits.items() if part is Part.INSERTED
         )
         return inserted + sum(self.of_message(m, edits) for m in trajectory.messages)
+
+
+@lru_cache(maxsize=1024)
+def _names_and_arguments(calls: str) -> list[tuple[str, str]]:
+    return [(c["function"]["name"], c["function"]["arguments"]) for c in json.loads(calls)]
 
 
 def acted_turns(trajectory: Trajectory) -> list[Turn]:

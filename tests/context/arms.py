@@ -1,0 +1,39 @@
+"""All arms as the configuration has them."""
+
+from pathlib import Path
+
+import yaml
+
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.deletion_grid import deletion_grid
+from pipeline.spec.parse import parsed
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def arm(name: str, **policy: object) -> ArmSpec:
+    data = yaml.safe_load((CONF / "arm" / f"{name}.yaml").read_text())
+    return parsed(ArmSpec, {**data, "policy": {**data["policy"], **policy}})
+
+
+def arm_names() -> list[str]:
+    return sorted(path.stem for path in (CONF / "arm").glob("*.yaml"))
+
+
+def all_arms() -> dict[str, ArmSpec]:
+    """Every configured arm, some made to fire early, and the 42 deletions."""
+    arms = {name: arm(name) for name in arm_names()}
+    early = [
+        arm("context_edit", trigger_tokens=60, clear_tool_inputs=True),
+        arm("llm_summary", summarise_turns=3, keep_last_turns=2),
+        arm("hybrid", summarise_turns=4, keep_last_turns=2, mask_keep_last_turns=2, polling=1),
+        arm("observation_mask", keep_last_turns=2, polling=2),
+        arm("agent_diet", min_tokens=10, min_saved_tokens=5),
+        arm("every_k", every_k=3),
+        arm("offload", min_tokens=50),
+        arm("reuse_prune", unused_turns=3),
+        arm("plan_prune_cached", cached_price=0.9, output_price=0.1, first_output_tokens=1.0),
+        arm("plan_prune", honour_anytime=True, protect_last_turns=2),
+    ]
+    arms |= {f"{a.name}_early": a for a in early}
+    return arms | {a.name: a for a in deletion_grid()}
