@@ -3,10 +3,15 @@
 import pytest
 
 from pipeline.serving.sim import SimConfig, serve
+from pipeline.serving.sim.brain import Question, answer
+from pipeline.serving.sim.recipe import load_recipes
 from pipeline.serving.sim.sight import read_of
 from pipeline.serving.sim.step import TURN_CAP
+from pipeline.serving.sim.view import shown_output
 from tests.serving.sim_world import (
+    BASH_TOOL,
     PLACEHOLDER,
+    TASK,
     Client,
     Run,
     copy_of,
@@ -169,9 +174,18 @@ def test_an_unknown_task_is_looked_at_and_given_up(world, tmp_path, monkeypatch)
 
 
 def test_a_placeholder_is_no_output():
-    from pipeline.serving.sim.view import shown_output
-
     assert shown_output(PLACEHOLDER) is None
     assert shown_output("Old environment output: (12 lines omitted)") is None
     assert shown_output("") is None
     assert shown_output("<returncode>0</returncode>\n<output>\nx = 1\n</output>") == "x = 1"
+
+
+def test_where_it_sees_nothing_but_the_task_it_gives_up_in_rare_answers_only(tmp_path):
+    book = load_recipes(write_recipes(tmp_path))
+    messages = [{"role": "system", "content": "x"}, {"role": "user", "content": TASK}]
+    first = [
+        answer(Question(messages=messages, tools=[BASH_TOOL], seed=seed, extra={}), book)
+        for seed in range(3000)
+    ]
+    n_closing = sum(reply.acts[0].arguments["command"].startswith("git diff >") for reply in first)
+    assert 3 <= n_closing <= 40

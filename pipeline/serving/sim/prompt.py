@@ -25,6 +25,10 @@ _ROLES = {
 }
 
 
+_ENTRY_TOKENS = 75
+"""What keeping one text costs beside its ids, in ids of 4 bytes."""
+
+
 class PromptEncoder:
     """Renders chats to token ids, remembering the texts it has met.
 
@@ -32,7 +36,7 @@ class PromptEncoder:
     tokenization of everything so far.
     """
 
-    def __init__(self, *, memory_tokens: int = 1_500_000) -> None:
+    def __init__(self, *, memory_tokens: int = 4_000_000) -> None:
         self._tokens = SimTokens()
         self._memory: OrderedDict[tuple[int, int], array[int]] = OrderedDict()
         self._memory_tokens = memory_tokens
@@ -47,10 +51,10 @@ class PromptEncoder:
             return ids
         ids = array("I", self._tokens.ids(text))
         self._memory[key] = ids
-        self._held_tokens += len(ids)
+        self._held_tokens += len(ids) + _ENTRY_TOKENS
         while self._held_tokens > self._memory_tokens and len(self._memory) > 1:
             _, old = self._memory.popitem(last=False)
-            self._held_tokens -= len(old)
+            self._held_tokens -= len(old) + _ENTRY_TOKENS
         return ids
 
     def prompt_ids(self, messages: Sequence[Mapping[str, Any]], tools: str) -> "array[int]":
