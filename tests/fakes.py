@@ -3,7 +3,9 @@
 `ScriptedModel` is a real HTTP server: what a test reads in `requests` is what arrived as bytes.
 """
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -80,6 +82,8 @@ class ScriptedModel:
         self.requests: list[Message] = []
         """Bodies of the chat completions, as they arrived."""
         self.connections = 0
+        self.on_headers: Callable[[Any], object] = lambda _headers: None
+        """Called with the headers of every chat completion."""
         self.name = name
         self._answer = replies if callable(replies) else _in_order(list(replies))
         self._lock = threading.Lock()
@@ -107,6 +111,12 @@ class ScriptedModel:
         self._server.server_close()
         self._thread.join()
 
+    def drop_connections(self) -> None:
+        """Close what clients hold open, as servers do with idle connections."""
+        for connection in self._server.open_connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def answer(self, body: Message) -> Reply:
         """Return the next reply and keep the request."""
         with self._lock:
@@ -128,6 +138,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, script: ScriptedModel) -> None:
         self.script = script
+        self.open_connections: list[socket.socket] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -136,20 +147,23 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave together; apart, they wait 40 ms for an acknowledgement
     server: _Server
 
     def setup(self) -> None:
         self.server.script.connections += 1
+        self.server.open_connections.append(self.request)
         super().setup()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Log nothing."""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._send(200, json.dumps({"data": [{"id": self.server.script.name}]}).encode())
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.script.on_headers(self.headers)
         reply = self.server.script.answer(body)
         time.sleep(reply.delay_s)
         if reply.hang_up:

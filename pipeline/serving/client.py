@@ -12,6 +12,7 @@ import random
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -113,8 +114,8 @@ class HttpCompleter:
         raise AssertionError("unreachable: the last attempt gives up")
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        self._pool.drop()
+        """Close all connections; no call may be in flight."""
+        self._pool.close()
 
     def _body(self, request: ChatRequest) -> bytes:
         fields: dict[str, Any] = {"seed": request.seed, "max_tokens": request.max_tokens}
@@ -192,7 +193,7 @@ def ping_model(
     except (_NotSentError, _TransientError, ContextOverflowError) as error:
         raise ServerError(f"{base_url} does not answer for {name}: {error}") from error
     finally:
-        pool.drop()
+        pool.close()
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -213,6 +214,21 @@ class _NotSentError(Exception):
 
 class _TransientError(Exception):
     """The server failed on a request that it had."""
+
+
+class _Slot:
+    """A thread's connection, closed with the thread if not before."""
+
+    connection: http.client.HTTPConnection | None = None
+
+    def drop(self) -> None:
+        """Close the connection, if there is one."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def __del__(self) -> None:
+        self.drop()
 
 
 class _Pool:
@@ -238,6 +254,7 @@ class _Pool:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._clock = clock
         self._local = threading.local()
+        self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
 
     def post(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Return status and body of the answer."""
@@ -250,40 +267,45 @@ class _Pool:
             _NotSentError: no connection.
             _TransientError: the connection broke, or the answer did not come in time or whole.
         """
-        connection = getattr(self._local, "connection", None)
+        slot = self._slot()
+        connection = slot.connection
         if connection is not None:
             started = self._clock()
             try:
                 return self._exchange(connection, method, path, body)
             except (OSError, http.client.HTTPException) as error:
-                self.drop()
+                slot.drop()
                 closed = isinstance(error, http.client.RemoteDisconnected | ConnectionError)
                 # A server closes idle connections: found at once, that is no failure of this call.
                 if not closed or self._clock() - started > STALE_WITHIN_S:
                     raise _TransientError(_words(error)) from error
         try:
-            connection = self._connected()
+            connection = slot.connection = self._connected()
         except OSError as error:
             raise _NotSentError(f"cannot connect: {_words(error)}") from error
         try:
             return self._exchange(connection, method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            self.drop()
+            slot.drop()
             raise _TransientError(_words(error)) from error
 
-    def drop(self) -> None:
-        """Close this thread's connection, if there is one."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
+    def close(self) -> None:
+        """Close the connections of all threads; none may be in use."""
+        for slot in list(self._slots):
+            slot.drop()
+
+    def _slot(self) -> _Slot:
+        slot: _Slot | None = getattr(self._local, "slot", None)
+        if slot is None:
+            slot = self._local.slot = _Slot()
+            self._slots.add(slot)
+        return slot
 
     def _connected(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._connect_timeout_s)
         connection.connect()
         connection.sock.settimeout(self._read_timeout_s)
-        self._local.connection = connection
         return connection
 
     def _exchange(
@@ -293,7 +315,7 @@ class _Pool:
         response = connection.getresponse()
         data = response.read()
         if response.will_close:
-            self.drop()
+            self._slot().drop()
         return response.status, data
 
 
