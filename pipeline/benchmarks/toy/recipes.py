@@ -1,12 +1,12 @@
 """How the simulated agent goes about each toy instance: `recipes.json`.
 
-A recipe is data of the benchmark, not of the agent: what there is to do, what must be seen to do it,
-and a wrong turn. Owns turning a source's anchors (texts) into line numbers. Does not know when a
-seed succeeds, nor what a view is.
+A recipe is data of the benchmark, not of the agent: what there is to do, what must be seen to do
+it, and a wrong turn. Owns turning a source's anchors (texts) into line numbers. Does not know when
+a seed succeeds, nor what a view is.
 
-Line numbers are those of the file when the step begins, that is after the edits of all earlier steps. On a seed
-that fails, and on instances that are beyond the agent, `wrong` is made *instead of the recipe's last edit*; made
-alone on the base, it does not resolve the instance either. `wrong.old` is in the file both times.
+Line numbers are those of the file when the step begins, after the edits of all earlier steps. On a
+seed that fails, and on instances beyond the agent, `wrong` is made *instead of the recipe's last
+edit*. Made alone on the base it does not resolve the instance either, and its `old` is there too.
 """
 
 import json
@@ -58,7 +58,8 @@ def recipe_of(repo: RepoSource, index: int) -> dict[str, Any]:
         if edit is not None:
             tree = edited(tree, [edit])
     return {
-        "summary": source["summary"],
+        # Word for word in the problem statement: by it `sim` recognises the instance.
+        "summary": instance.problem.strip().partition("\n")[0],
         "steps": steps,
         "solvable": source["solvable"],
         "wrong": _plain(TextEdit(**source["wrong"])),
