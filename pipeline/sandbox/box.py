@@ -107,12 +107,15 @@ class Box:
         )
 
     def stop(self) -> None:
-        """Kill every process of the sandbox and remove its files. May be called twice."""
+        """Kill every process of the sandbox and remove its files.
+
+        May be called twice, and while a command runs: that command raises `SandboxError`.
+        """
         if self._stopped:
             return
         self._stopped = True
         try:
-            self._shell.end()
+            self._shell.finish()
         finally:
             self._resident.close()
         folders.discard(self._folder)

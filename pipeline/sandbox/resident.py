@@ -10,6 +10,7 @@ import os
 import selectors
 import struct
 import termios
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ _TICK_S = 0.5
 _REPLY_AFTER_KILL_S = 10.0
 _CHUNK_BYTES = 1 << 16
 _MAX_RESTARTS = 20
+_STOPPED = "this sandbox was stopped while a command ran"
 KILLED = -1
 """Return code of a command that was killed at a limit."""
 
@@ -46,6 +48,11 @@ class Shell(Protocol):
     @property
     def control(self) -> str:
         """The control folder as the sandbox sees it."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sandbox was stopped, perhaps under a running command."""
         ...
 
     def launch(self, argv: Sequence[str]) -> None:
@@ -73,6 +80,7 @@ class Resident:
         self._shell = shell
         self._workdir = workdir
         self._limits = limits
+        self._lock = threading.RLock()
         self._number = 0
         self._restarts = 0
         self._pipes: dict[str, int] = {}
@@ -109,11 +117,26 @@ class Resident:
         self, command: str, *, timeout_s: float, directory: str | None = None
     ) -> CommandResult:
         """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""
+        with self._lock:
+            return self._execute(command, timeout_s, directory or self._workdir)
+
+    def close(self) -> None:
+        """Let go of every descriptor; a shell that still runs takes it as its owner's death."""
+        with self._lock:
+            for descriptor in (*self._pipes.values(), *self._background):
+                os.close(descriptor)
+            self._pipes.clear()
+            self._background.clear()
+
+    # --- one command -----------------------------------------------------------------------------
+    def _execute(self, command: str, timeout_s: float, directory: str) -> CommandResult:
         started = time.monotonic()
         self._number += 1
         kept = HeadTail(self._limits.output_bytes)
         try:
-            output = self._send(command, directory or self._workdir)
+            output = self._send(command, directory)
+        except KeyError:
+            raise SandboxError(_STOPPED) from None
         except OSError as error:
             raise _broken("cannot take a command", error) from error
         note = ""
@@ -123,6 +146,8 @@ class Resident:
             self._keep_available(output, kept)
         finally:
             self._retire(output, running=returncode is not None)
+        if self._shell.finished:
+            raise SandboxError(_STOPPED)
         if returncode is None:
             self._revive()
         return CommandResult(
@@ -133,14 +158,6 @@ class Resident:
             wall_s=time.monotonic() - started,
         )
 
-    def close(self) -> None:
-        """Let go of every descriptor; a shell that still runs takes it as its owner's death."""
-        for descriptor in (*self._pipes.values(), *self._background):
-            os.close(descriptor)
-        self._pipes.clear()
-        self._background.clear()
-
-    # --- one command -----------------------------------------------------------------------------
     def _send(self, command: str, directory: str) -> int:
         """Give the order; return the descriptor from which its output comes."""
         fifo = self._folder / f"out.{self._number}"

@@ -11,6 +11,7 @@ If the owner dies, its end of the `life` FIFO closes and the watcher here kills 
 RUNNER = r"""
 control=$1 workdir=$2 scope=$3
 exec 3<"$control/commands" 4>"$control/replies" || exit 1
+[ -r "$control/environment" ] && . "$control/environment"
 
 # Activate once what every command would activate, and keep it: conda alone takes 0.2 s.
 if [ -n "$SANDBOX_PROFILE" ]; then

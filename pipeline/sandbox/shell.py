@@ -4,6 +4,7 @@ Owns what every kind of sandbox has in common here: starting the group, recordin
 janitor, ending it. The kinds differ in the command that they start.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ class GroupShell(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._child: ChildGroup | None = None
+        self._lock = threading.Lock()
+        self._finished = False
 
     @abstractmethod
     def launch(self, argv: Sequence[str]) -> None:
@@ -37,25 +40,35 @@ class GroupShell(ABC):
         """Start the group, after ending one that was started before.
 
         Raises:
-            SandboxError: the program is missing.
+            SandboxError: the program is missing, or the sandbox was stopped meanwhile.
             DiskError: no room for its log.
         """
-        self.end()
         log = self.folder / "shell.log"
-        try:
-            self._child = start_group(argv, env=env, cwd=Path("/"), log=log, pass_fds=pass_fds)
-            if self._child.identity is not None:
-                folders.record_shell(self.folder, self._child.identity)
-        except OSError as error:
-            raise folders.failed(f"cannot start {argv[0]}", error) from error
+        with self._lock:
+            if self._finished:
+                raise SandboxError("this sandbox was stopped")
+            self._end()
+            try:
+                self._child = start_group(argv, env=env, cwd=Path("/"), log=log, pass_fds=pass_fds)
+                if self._child.identity is not None:
+                    folders.record_shell(self.folder, self._child.identity)
+            except OSError as error:
+                raise folders.failed(f"cannot start {argv[0]}", error) from error
 
     def roots(self) -> Sequence[int]:
         """Return the ids of the processes whose descendants the sandbox's are."""
-        return () if self._child is None else (self._child.pid,)
+        child = self._child
+        return () if child is None else (child.pid,)
+
+    @property
+    def finished(self) -> bool:
+        """Whether `finish` was called."""
+        return self._finished
 
     def alive(self) -> bool:
         """Return whether the group's leader runs."""
-        return self._child is not None and self._child.alive()
+        child = self._child
+        return child is not None and child.alive()
 
     def log_tail(self) -> str:
         """Return the end of what the group wrote besides its commands' output."""
@@ -63,15 +76,21 @@ class GroupShell(ABC):
             return (self.folder / "shell.log").read_text(errors="replace")[-2000:].strip()
         return ""
 
-    def end(self) -> None:
-        """Kill every process, those that the others hang on last.
+    def finish(self) -> None:
+        """Kill every process, for good: any thread may call it, also while a command runs.
 
         Raises:
             SandboxError: one survives.
         """
+        with self._lock:
+            self._finished = True
+            self._end()
+
+    def _end(self) -> None:
+        """Kill every process, those that the others hang on last."""
         if self._child is None:
             return
-        roots = self.roots()
+        roots = (self._child.pid,)
         gone = kin.kill_until_gone(lambda: kin.family(roots), spared=roots)
         # A container runtime takes its mounts down once nothing runs in them, if it is let.
         self._child.wait(_EXIT_S if self.scope == "namespace" else 0)

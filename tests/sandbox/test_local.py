@@ -262,6 +262,21 @@ def test_stopping_leaves_no_process_and_no_file(factory: LocalSandboxes, tmp_pat
         box.execute("true", timeout_s=1)
 
 
+def test_stopping_from_another_thread_fails_the_command_that_runs(
+    factory: LocalSandboxes, tmp_path: Path
+) -> None:
+    box = factory.start(ROW, purpose="rollout")
+    odd = sleep_seconds(box)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(box.execute, f"sleep {odd}", timeout_s=600)
+        assert soon(lambda: processes_with(b"sleep\0" + odd.encode()))
+        box.stop()
+        with pytest.raises(SandboxError, match="was stopped"):
+            running.result(timeout=60)
+    assert processes_with(odd.encode()) == []
+    assert list((tmp_path / "root").iterdir()) == []
+
+
 def test_sixteen_at_once(factory: LocalSandboxes, tmp_path: Path) -> None:
     def one(number: int) -> str:
         box = factory.start(ROW, purpose="rollout")

@@ -1,0 +1,333 @@
+"""Sandboxes in real containers, by Apptainer (or Singularity) and nothing else.
+
+Owns the runtime's command line. A container is one `exec` of the runtime that runs the sandbox's
+resident shell, over a directory overlay on node-local disk: no instance to lose, no runtime
+start-up per command, no tmpfs of 64 MB. Its process namespace ends with it. Neither root nor
+`/etc/subuid` is needed; files that commands write belong to us on the host, whatever they chown.
+
+Three ways to start one are known, and the first that works on a node is used: as root of a user
+namespace that maps only us, as the official images expect; as ourselves in a user namespace; and,
+where user namespaces are off, on a private copy of the extracted image.
+"""
+
+import os
+import shlex
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pipeline.host.environment import environment
+from pipeline.host.process import run_command
+from pipeline.protocols import Purpose
+from pipeline.records.failure import SandboxError
+from pipeline.sandbox import folders
+from pipeline.sandbox.box import Box
+from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits
+from pipeline.sandbox.shell import GroupShell
+from pipeline.sandbox.templates import Templates
+
+_CONTROL = "/.sandbox"
+_EXTRACT_TIMEOUT_S = 1800.0
+_PROBE_TIMEOUT_S = 60.0
+_KEEP_FREE_BYTES = 20 << 30
+_ISOLATED = (
+    "--cleanenv",
+    "--containall",
+    "--no-home",
+    "--no-mount",
+    "home,cwd,bind-paths,hostfs",
+    "--pwd",
+    "/",
+)
+"""Also keeps a site's own /opt, or whatever else it binds, from hiding the image's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """A way to give a container its writable root."""
+
+    name: str
+    flags: tuple[str, ...]
+    copies: bool
+    """Whether the image is copied for each sandbox, instead of overlaid."""
+
+
+LAYOUTS = (
+    Layout(
+        name="overlay-root",
+        flags=("--fakeroot", "--ignore-subuid", "--ignore-fakeroot-command"),
+        copies=False,
+    ),
+    Layout(name="overlay-user", flags=("--userns",), copies=False),
+    Layout(name="copy", flags=("--writable",), copies=True),
+)
+
+
+class Images(Protocol):
+    """Finds the image file of a benchmark row."""
+
+    def sif_for(self, row: Mapping[str, Any]) -> Path:
+        """Return the image's file."""
+        ...
+
+    def sif_digest(self, row: Mapping[str, Any]) -> str:
+        """Return the digest of that file: what an extraction of it is filed under."""
+        ...
+
+    def digest(self, row: Mapping[str, Any]) -> str | None:
+        """Return the digest by which the image's registry knows it, if that is known."""
+        ...
+
+
+class ApptainerSandboxes:
+    """Starts sandboxes that are containers on this node."""
+
+    confined = True
+
+    def __init__(
+        self,
+        root: Path,
+        images: Images,
+        *,
+        limits: Limits | None = None,
+        network: Mapping[Purpose, bool] | None = None,
+        layout: str | None = None,
+        keep_free_bytes: int = _KEEP_FREE_BYTES,
+    ) -> None:
+        """Prepare a factory; nothing is started or written yet.
+
+        Args:
+            root: a folder on a node-local disk, made if absent.
+            images: where the rows' images are.
+            limits: bounds on each sandbox.
+            network: whether commands reach the network.
+            layout: one of `LAYOUTS` by name; None: the first that works here.
+            keep_free_bytes: of the node's disk, by dropping unused extracted images.
+
+        Raises:
+            SandboxError: there is no container runtime here, or no such layout.
+        """
+        self._root = root
+        self._images = images
+        self._limits = limits or Limits()
+        self._network = {**NO_NETWORK, **(network or {})}
+        self._runtime = Runtime(root)
+        self._templates = Templates(
+            root / "templates", self._runtime.extract, keep_free_bytes=keep_free_bytes
+        )
+        self._candidates = [each for each in LAYOUTS if layout in (None, each.name)]
+        if not self._candidates:
+            raise SandboxError(f"no layout {layout}; there are {[each.name for each in LAYOUTS]}")
+        self._layout: Layout | None = None
+        self._probing = threading.Lock()
+
+    def start(self, row: Mapping[str, Any], *, purpose: Purpose) -> Box:
+        """Return a fresh container of the row's image, ready for commands.
+
+        Raises:
+            SandboxError: the image is missing or the container did not start.
+            DiskError: no room.
+        """
+        sif = self._images.sif_for(row)
+        template, held = self._templates.hold(sif, self._images.sif_digest(row))
+        try:
+            layout = self._chosen_layout(template)
+            folder = folders.create(self._root, ("control", "tmp", "var-tmp", "overlay"))
+            try:
+                if layout.copies:
+                    self._runtime.copy(template, folder / "root")
+                _write_environment(folder / "control" / "environment")
+                shell = _Container(
+                    folder,
+                    self._runtime,
+                    root=folder / "root" if layout.copies else template,
+                    layout=layout,
+                    network=self._network[purpose],
+                    held=held,
+                )
+            except BaseException:
+                folders.discard(folder)
+                raise
+        except BaseException:
+            os.close(held)
+            raise
+        box = Box(shell, limits=self._limits)
+        box.open()
+        return box
+
+    def janitor(self) -> int:
+        """Kill and remove the containers of owners that are gone; return how many there were."""
+        return folders.sweep(self._root)
+
+    def digest(self, row: Mapping[str, Any]) -> str | None:
+        """Return the digest of the row's image."""
+        return self._images.digest(row)
+
+    def _chosen_layout(self, template: Path) -> Layout:
+        with self._probing:
+            if self._layout is None:
+                self._layout = self._runtime.first_that_works(
+                    self._candidates, template, self._root
+                )
+            return self._layout
+
+
+class Runtime:
+    """The container runtime of this node."""
+
+    def __init__(self, scratch: Path) -> None:
+        """Find it.
+
+        Raises:
+            SandboxError: neither apptainer nor singularity is on PATH.
+        """
+        found = shutil.which("apptainer") or shutil.which("singularity")
+        if found is None:
+            raise SandboxError(
+                "neither apptainer nor singularity is on PATH: load the site's module, or install "
+                "Apptainer (docs/containers.md)"
+            )
+        self.path = found
+        self.env = runtime_environment(environment(), scratch)
+
+    def exec_argv(
+        self,
+        root: Path,
+        layout: Layout,
+        *,
+        overlay: Path,
+        binds: Mapping[Path, str],
+        network: bool,
+    ) -> list[str]:
+        """Return the command that runs what follows it in a container of `root`."""
+        argv = [self.path, "--quiet", "exec", *_ISOLATED, *layout.flags]
+        argv += [] if layout.copies else ["--overlay", str(overlay)]
+        argv += [] if network else ["--net", "--network", "none"]
+        for source, target in binds.items():
+            argv += ["--bind", f"{source}:{target}"]
+        return [*argv, str(root)]
+
+    def first_that_works(
+        self, candidates: Sequence[Layout], template: Path, scratch: Path
+    ) -> Layout:
+        """Return the first layout in which a container can write its own root.
+
+        Raises:
+            SandboxError: none; the message has what each said.
+        """
+        complaints = []
+        for layout in candidates:
+            folder = folders.create(scratch, ("overlay",))
+            try:
+                root = folder / "root" if layout.copies else template
+                if layout.copies:
+                    self.copy(template, root)
+                argv = self.exec_argv(
+                    root, layout, overlay=folder / "overlay", binds={}, network=True
+                )
+                probe = [*argv, "bash", "-c", "echo 1 >/etc/sandbox-probe && mkdir /sandbox-probe"]
+                done = run_command(probe, timeout_s=_PROBE_TIMEOUT_S, env=self.env, cwd=Path("/"))
+            finally:
+                folders.discard(folder)
+            if done.returncode == 0:
+                return layout
+            complaints.append(f"{layout.name}: {done.text.strip()[-500:]}")
+        raise SandboxError("no container starts on this node; " + "; ".join(complaints))
+
+    def extract(self, image: Path, folder: Path) -> None:
+        """Unpack `image` into a new `folder`.
+
+        Raises:
+            SandboxError: it is no image, or the runtime cannot unpack it.
+        """
+        argv = [self.path, "build", "--sandbox", "--fix-perms", str(folder), str(image)]
+        done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S, env=self.env, cwd=Path("/"))
+        if done.returncode:
+            folders.raise_if_full(folder.parent)
+            raise SandboxError(f"cannot extract {image}: {done.text.strip()[-1000:]}")
+
+    def copy(self, template: Path, root: Path) -> None:
+        """Copy an extracted image, with what a container without overlay needs to be there.
+
+        Raises:
+            SandboxError: it cannot be copied.
+        """
+        argv = ["cp", "-a", "--reflink=auto", "--", str(template), str(root)]
+        done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S)
+        if done.returncode:
+            folders.raise_if_full(root.parent)
+            raise SandboxError(f"cannot copy {template}: {done.text.strip()[-1000:]}")
+        (root / _CONTROL.strip("/")).mkdir(exist_ok=True)
+
+
+class _Container(GroupShell):
+    """One container: an `exec` of the runtime that lasts as long as its resident shell."""
+
+    scope: Literal["namespace", "tree"] = "namespace"
+    control = _CONTROL
+
+    def __init__(
+        self,
+        folder: Path,
+        runtime: Runtime,
+        *,
+        root: Path,
+        layout: Layout,
+        network: bool,
+        held: int,
+    ) -> None:
+        super().__init__(folder)
+        binds = {"control": _CONTROL, "tmp": "/tmp", "var-tmp": "/var/tmp"}
+        for name in ("tmp", "var-tmp"):
+            (folder / name).chmod(0o1777)
+        self._runtime = runtime
+        self._held: int | None = held
+        self._argv = runtime.exec_argv(
+            root,
+            layout,
+            overlay=folder / "overlay",
+            binds={folder / name: target for name, target in binds.items()},
+            network=network,
+        )
+
+    def launch(self, argv: Sequence[str]) -> None:
+        """Start `argv` in the container."""
+        self.start([*self._argv, *argv], self._runtime.env)
+
+    def finish(self) -> None:
+        """Kill every process, for good, and let go of the extracted image."""
+        try:
+            super().finish()
+        finally:
+            if self._held is not None:
+                os.close(self._held)
+                self._held = None
+
+
+def runtime_environment(env: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Return what the runtime may see of `env`.
+
+    Its variables that bind folders or set variables inside are dropped, since both would reach
+    into every sandbox. Its caches go to `scratch`, never to a home folder with a quota.
+    """
+    kept = {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(("APPTAINERENV_", "SINGULARITYENV_"))
+        and name.removeprefix("APPTAINER_").removeprefix("SINGULARITY_") not in {"BIND", "BINDPATH"}
+    }
+    for name in ("APPTAINER", "SINGULARITY"):
+        kept.setdefault(f"{name}_CACHEDIR", str(scratch / "runtime-cache"))
+        kept.setdefault(f"{name}_TMPDIR", str(scratch / "runtime-tmp"))
+    return kept
+
+
+def _write_environment(path: Path) -> None:
+    variables = {**COMMAND_ENVIRONMENT, "HOME": "/root", "SANDBOX_PROFILE": "/root/.bashrc"}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    # What the runtime tells of itself is no business of a command's, and names paths of ours.
+    lines.append("unset ${!APPTAINER_*} ${!SINGULARITY_*} PROMPT_COMMAND PS1\n")
+    path.write_text("".join(lines))

@@ -1,0 +1,124 @@
+"""Extracted images on this node, which containers lay their writable layers over.
+
+Owns one folder per image digest below a root on a node-local disk: extracted once, read by any
+number of sandboxes, dropped when the disk gets tight and nobody uses it. Extraction costs
+seconds and the image's unpacked size, once a node; after that a sandbox costs only what it
+writes. Locks are `flock`, which is to be trusted on a disk of one's own node only.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.host.files import remove_tree
+from pipeline.records.failure import SandboxError
+from pipeline.sandbox import folders
+
+Extract = Callable[[Path, Path], None]
+"""Unpacks the image at its first argument into a new folder at its second."""
+
+
+class Templates:
+    """The extracted images below `root`."""
+
+    def __init__(self, root: Path, extract: Extract, *, keep_free_bytes: int) -> None:
+        """Prepare; nothing is written yet.
+
+        Args:
+            root: a folder on a node-local disk, made if absent.
+            extract: unpacks an image.
+            keep_free_bytes: unused templates are dropped to keep so much of the disk free.
+        """
+        self._root = root
+        self._extract = extract
+        self._keep_free_bytes = keep_free_bytes
+
+    def hold(self, image: Path, digest: str) -> tuple[Path, int]:
+        """Return the extracted image and a descriptor that keeps it while it is open.
+
+        The kernel closes the descriptor of an owner that dies, so a template is never kept for
+        nobody, nor dropped under anybody.
+
+        Raises:
+            SandboxError: the image cannot be extracted.
+            DiskError: no room.
+        """
+        name = digest.replace(":", "-")
+        folder = self._root / name
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self._root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if not folder.is_dir():
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    self._make(image, folder)
+                    fcntl.flock(lock, fcntl.LOCK_SH)
+                os.utime(folder)
+            except BaseException:
+                os.close(lock)
+                raise
+        except OSError as error:
+            raise folders.failed(f"cannot extract {image} to {folder}", error) from error
+        return folder, lock
+
+    def _make(self, image: Path, folder: Path) -> None:
+        if folder.is_dir():
+            return  # another process was quicker
+        self._make_room()
+        unfinished = self._root / f".{folder.name}.{secrets.token_hex(4)}.new"
+        try:
+            self._extract(image, unfinished)
+            _make_owner_writable(unfinished)
+            unfinished.rename(folder)
+        except BaseException:
+            with suppress(OSError):
+                remove_tree(unfinished)
+            raise
+
+    def _make_room(self) -> None:
+        """Drop unused templates, those not used for longest first, and what never got finished."""
+        for folder in sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime):
+            disk = os.statvfs(self._root)
+            if disk.f_bavail * disk.f_frsize >= self._keep_free_bytes:
+                return
+            if folder.is_dir() and not folder.name.startswith("."):
+                with _only_user(self._root / f".{folder.name}.lock") as alone:
+                    if alone:
+                        remove_tree(folder)
+
+
+@contextmanager
+def _only_user(path: Path) -> Iterator[bool]:
+    """Give whether nobody else holds the lock at `path`, and keep it so."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(lock)
+
+
+def _make_owner_writable(folder: Path) -> None:
+    """Let us read and write all of an extracted image: what its root could, ours must.
+
+    Raises:
+        SandboxError: a file belongs to somebody else.
+    """
+    ours = os.getuid()
+    for parent, names, files in os.walk(folder):
+        for name in (".", *names, *files):
+            path = os.path.join(parent, name)  # noqa: PTH118 (a hundred thousand files)
+            info = os.lstat(path)
+            if info.st_uid != ours:
+                raise SandboxError(f"{path} of the extracted image belongs to another user")
+            wanted = 0o700 if name in (".", *names) else 0o600
+            is_link = info.st_mode & 0o170000 == 0o120000
+            if not is_link and info.st_mode & wanted != wanted:
+                os.chmod(path, info.st_mode & 0o7777 | wanted)  # noqa: PTH101
