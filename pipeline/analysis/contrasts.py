@@ -48,6 +48,13 @@ class SolveRate:
     won: tuple[str, ...]
     """Instances with a higher seed mean in the arm."""
     lost: tuple[str, ...]
+    n_seeds: int
+    """The larger number of seeds of the two arms."""
+
+    @property
+    def rests_on_one_seed_of_several(self) -> bool:
+        """True where the interval fell back to one seed, for want of differences."""
+        return self.n_seeds > 1 and self.sameness.method == "Tango"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,6 +210,7 @@ def _solve_rate(
         worst_case=worst_case_difference(control.resolved, treatment.resolved),
         won=_named(group, _spread(paired, new > old + 1e-9)),
         lost=_named(group, _spread(paired, new < old - 1e-9)),
+        n_seeds=max(len(control.seeds), len(treatment.seeds)),
     )
 
 

@@ -8,7 +8,15 @@ from pipeline.analysis.bootstrap import seed_means
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.outcomes import ArmOutcomes
 from pipeline.analysis.study import GroupStudy, Study
-from pipeline.analysis.wording import UNKNOWN, p_value, percent, points, ratio, verdict
+from pipeline.analysis.wording import (
+    DAGGER_NOTE,
+    UNKNOWN,
+    p_value,
+    percent,
+    ratio,
+    solve_difference,
+    verdict,
+)
 
 HEADER = (
     "arm", "solved", "difference, points", "p (Holm)", "input tokens", "ratio [95%]",
@@ -40,7 +48,7 @@ def paired_rows(study: GroupStudy) -> list[tuple[str, ...]]:
             (
                 name,
                 solved_cell(arm),
-                UNKNOWN if solve is None else points(solve.difference),
+                UNKNOWN if solve is None else solve_difference(solve),
                 UNKNOWN if solve is None else p_value(solve.holm_p),
                 tokens_cell(arm),
                 ratio(c.tokens),
@@ -72,6 +80,13 @@ def peak_cell(arm: ArmOutcomes) -> str:
     return short_number(float(np.median(means))) if len(means) else UNKNOWN
 
 
+def has_dagger(study: GroupStudy) -> bool:
+    """Return whether a difference in the table rests on one seed of several."""
+    return any(
+        c.solve is not None and c.solve.rests_on_one_seed_of_several for c in study.contrasts
+    )
+
+
 def _share(arm: ArmOutcomes) -> float:
     total = float(np.nansum(arm.metrics["input_tokens"]))
     part = float(np.nansum(arm.metrics["cleanup_input_tokens"]))
@@ -96,6 +111,8 @@ def _group_text(study: GroupStudy) -> str:
     lines = [title, *_aligned([HEADER, *paired_rows(study)])]
     if any(not c.is_planned for c in study.contrasts):
         lines.append("* exploratory: not in the analysis plan")
+    if has_dagger(study):
+        lines.append(DAGGER_NOTE)
     if not study.contrasts:
         lines.append("only one arm: there is nothing to compare it with")
     lines += [verdict(c) for c in study.contrasts]

@@ -7,7 +7,7 @@ ratio surely below 1, and what is unknown says so.
 from math import isnan
 
 from pipeline.analysis.bootstrap import Estimate
-from pipeline.analysis.contrasts import Contrast
+from pipeline.analysis.contrasts import Contrast, SolveRate
 from pipeline.analysis.figures.style import evidence_word
 
 UNKNOWN = "-"
@@ -18,14 +18,21 @@ def percent(share: float, *, digits: int = 1) -> str:
     return UNKNOWN if isnan(share) else f"{100 * share:.{digits}f}%"
 
 
-def points(estimate: Estimate) -> str:
-    """Return a difference of shares in points with its interval."""
-    if isnan(estimate.value):
-        return UNKNOWN
-    if isnan(estimate.low):
-        return f"{100 * estimate.value:+.1f} [no interval]"
-    low, high = 100 * estimate.low, 100 * estimate.high
-    return f"{100 * estimate.value:+.1f} [{low:+.1f}, {high:+.1f}]"
+def solve_difference(solve: SolveRate) -> str:
+    """Return the difference in solve rate in points, with the interval that may be trusted.
+
+    That is Tango's for one seed or where few instances differ (marked with a dagger when it then
+    rests on one seed of several): a bootstrap of no differences would print [0, 0].
+    """
+    low, high = 100 * solve.sameness.low, 100 * solve.sameness.high
+    mark = "\N{DAGGER}" if solve.rests_on_one_seed_of_several else ""
+    return f"{100 * solve.difference.value:+.1f} [{low:+.1f}, {high:+.1f}]{mark}"
+
+
+DAGGER_NOTE = (
+    "\N{DAGGER} fewer than 10 instances differ: the interval is Tango's, on the one seed named in "
+    "the analysis plan"
+)
 
 
 def ratio(estimate: Estimate) -> str:
@@ -79,7 +86,7 @@ def _solve_words(contrast: Contrast) -> str:
     solve = contrast.solve
     assert solve is not None
     p = solve.test.p_value if isnan(solve.holm_p) else solve.holm_p
-    ends = f"{points(solve.difference)} points"
+    ends = f"{solve_difference(solve)} points"
     if p <= 0.05:
         word = "higher" if solve.difference.value > 0 else "lower"
         return f"{word} by {ends}; {solve.sameness.sentence}"

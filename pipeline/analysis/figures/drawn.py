@@ -48,7 +48,9 @@ def _group_figures(
 
     def drawn(name: str, figure: Figure, caption: str) -> Drawn:
         svg = style.save(figure, folder / name, evidence=evidence)
-        return Drawn(name=name, group=group.group.title, svg=svg, caption=caption + note)
+        return Drawn(
+            name=name, group=group.group.title, svg=svg, caption=f"{caption.rstrip('.')}{note}."
+        )
 
     main = group.main_arm
     if main is not None:
@@ -79,7 +81,7 @@ def _group_figures(
         yield drawn(
             "forest",
             forest(
-                {c.arm: c.solve.difference for c in group.contrasts if c.solve is not None},
+                {c.arm: c.solve.sameness for c in group.contrasts if c.solve is not None},
                 {c.arm: c.tokens for c in group.contrasts},
                 styles,
                 margin=study.plan.margin,

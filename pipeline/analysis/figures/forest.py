@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from pipeline.analysis.bootstrap import Estimate
+from pipeline.analysis.equivalence import SamenessClaim
 from pipeline.analysis.figures.style import COLUMN_IN, ArmStyle, axes_of, new_figure
 
 
 def forest(
-    solve: Mapping[str, Estimate],
+    solve: Mapping[str, SamenessClaim],
     tokens: Mapping[str, Estimate],
     styles: Mapping[str, ArmStyle],
     *,
@@ -29,7 +30,7 @@ def forest(
     places = range(len(arms))
     if solve:
         left = axes_of(figure, (1, 2, 1))
-        points = {arm: _scaled(solve[arm], 100) for arm in arms if arm in solve}
+        points = {arm: _points(solve[arm]) for arm in arms if arm in solve}
         _panel(left, points, arms, styles)
         left.axvline(0, color="black", lw=0.6)
         left.axvline(-100 * margin, color="black", lw=0.8, ls=":")
@@ -43,8 +44,8 @@ def forest(
     return figure
 
 
-def _scaled(estimate: Estimate, factor: float) -> tuple[float, float, float]:
-    return estimate.value * factor, estimate.low * factor, estimate.high * factor
+def _points(claim: SamenessClaim) -> tuple[float, float, float]:
+    return 100 * claim.difference, 100 * claim.low, 100 * claim.high
 
 
 def _panel(

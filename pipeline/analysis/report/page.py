@@ -18,7 +18,7 @@ from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.figures.drawn import Drawn
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.gate import ENDINGS, GRADES
-from pipeline.analysis.paired_table import HEADER, paired_rows
+from pipeline.analysis.paired_table import HEADER, has_dagger, paired_rows
 from pipeline.analysis.study import GroupStudy, Study
 
 MAX_NAMED = 40
@@ -67,6 +67,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn]) -> dict[str, Any]:
         "contrasts": study.contrasts,
         "verdicts": [wording.verdict(c) for c in study.contrasts],
         "any_exploratory": any(not c.is_planned for c in study.contrasts),
+        "dagger": wording.DAGGER_NOTE if has_dagger(study) else "",
         "claims": [_claim(c) for c in study.contrasts],
         "noise": study.noise,
         "passes": study.passes,
