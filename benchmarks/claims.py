@@ -29,9 +29,9 @@ def claim_ours(root: Path, names: list[str]) -> int:
 def claim_listed(root: Path, names: list[str]) -> int:
     """As a worker does it: look at the listing before trying."""
     board = ClaimBoard(Layout(root), this_owner("bench"), stale_s=60)
-    layout, won = Layout(root), 0
+    won = 0
     for name in names:
-        if layout.claim(name).name not in board.names():
+        if name not in board.claimed():
             won += board.try_claim(name) is not None
     return won
 

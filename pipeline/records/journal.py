@@ -25,7 +25,7 @@ from pipeline.records.grade_record import GradeRecord, ServerSample, grade_row
 from pipeline.records.layout import Layout
 from pipeline.records.run_record import RunRecord, run_row
 
-_RUN: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
+RUN_JSON: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 _GRADE: TypeAdapter[GradeRecord] = TypeAdapter(GradeRecord)
 _SAMPLES: TypeAdapter[tuple[ServerSample, ...]] = TypeAdapter(tuple[ServerSample, ...])
 
@@ -70,7 +70,7 @@ class Journal:
         Raises:
             DiskError: it could not be written, and nothing of it was.
         """
-        self._append(FrameKind.RUN, run_head(record), json_of(_RUN, record))
+        self._append(FrameKind.RUN, run_head(record), json_of(RUN_JSON, record))
 
     def append_grade(self, record: GradeRecord) -> None:
         """Add a grade. Raises as `append_run`."""
@@ -156,9 +156,29 @@ def scan(path: Path, start: int = 0) -> Scan:
     )
 
 
+def frame_at(path: Path, offset: int) -> Frame:
+    """Return the frame at `offset`, as `RunState` names it, reading little beyond it.
+
+    Raises:
+        FileNotFoundError: there is no such journal.
+        ValueError: no good frame begins there.
+    """
+    n_bytes = 1 << 18
+    with path.open("rb") as file:
+        while True:
+            file.seek(offset)
+            data = file.read(n_bytes)
+            first = next(frames_in(data, base=offset), None)
+            if isinstance(first, Frame) and first.offset == offset:
+                return first
+            if len(data) < n_bytes:
+                raise ValueError(f"{path} has no good frame at {offset}")
+            n_bytes *= 4
+
+
 def run_of(frame: Frame) -> RunRecord:
     """Return the run that a frame of kind RUN holds."""
-    return _RUN.validate_json(frame.body())
+    return RUN_JSON.validate_json(frame.body())
 
 
 def grade_of(frame: Frame) -> GradeRecord:

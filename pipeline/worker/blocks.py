@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pipeline.records.layout import Layout
 from pipeline.records.plan import Block, PlannedRun
-from pipeline.records.states import States
 from pipeline.worker.claims import Claim, ClaimBoard, Liveness
+from pipeline.worker.ledgers import Ledger, Work
 
 BACKOFF_S = 2.0
 """Before the second attempt at a run; doubled for each further one."""
@@ -53,48 +52,58 @@ class _Held:
 
 
 class BlockQueue:
-    """The blocks of one model, as one worker works them off. Main thread only."""
+    """The blocks that one worker may work off. Main thread only."""
 
     def __init__(
         self,
-        layout: Layout,
         blocks: Sequence[Block],
         board: ClaimBoard,
-        states: States,
+        ledger: Ledger,
         *,
         max_attempts: int,
         donors: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Look at what is open; nothing is claimed yet.
 
         Args:
-            layout: the results folder.
             blocks: in plan order.
             board: where blocks are claimed.
-            states: what has become of every run.
-            max_attempts: infrastructure failures of a run, since this worker began, after which
-                it leaves the run to the next launch.
-            donors: run id to the runs that must be finished before it may start.
+            ledger: what is to be done about every run.
+            max_attempts: failures of a run, since this worker began, after which it leaves the
+                run to the next launch.
+            donors: run id to the runs that must be closed before it may start.
+            prefix: of the claims' names, so that two kinds of work on a block do not collide.
             now_s: monotonic seconds, for waits between attempts.
         """
-        self._layout = layout
         self._board = board
-        self._states = states
+        self._ledger = ledger
         self._max_attempts = max_attempts
         self._donors = donors or {}
+        self._prefix = prefix
         self._now_s = now_s
-        known = states.refresh()
-        self._failures_before = {run_id: s.infra_attempts for run_id, s in known.items()}
-        self._open = [b for b in blocks if any(states.state_of(r.run_id).to_run for r in b.runs)]
+        ledger.refresh()
+        self._blocks = list(blocks)
+        self._open = list(filter(self._is_open, blocks))
+        self._failures_before = {
+            r.run_id: ledger.failures(r.run_id) for b in blocks for r in b.runs
+        }
         self._held: dict[str, _Held] = {}
         self._given_up: set[str] = set()
         self.n_published = 0
 
     # --- handing out ---
-    def next(self) -> Assignment | None:
-        """Return a run to start now, claiming a block if need be; None where there is none."""
-        return self._from_held() or (self._from_held() if self.claim_one() else None)
+    def from_held(self) -> Assignment | None:
+        """Return a run of a claimed block to start now, None where there is none."""
+        now_s = self._now_s()
+        for held in self._held.values():
+            for position, (not_before_s, assignment) in enumerate(held.waiting):
+                if not_before_s <= now_s:
+                    del held.waiting[position]
+                    held.in_flight.add(assignment.run.run_id)
+                    return assignment
+        return None
 
     def claim_one(self) -> bool:
         """Claim the first block that is to be had; return whether one was.
@@ -132,11 +141,6 @@ class BlockQueue:
             held.waiting.clear()
             self._settle(held)
 
-    @property
-    def n_in_flight(self) -> int:
-        """Runs handed out and not yet reported back."""
-        return sum(len(held.in_flight) for held in self._held.values())
-
     def has_open(self) -> bool:
         """Return whether any run is open by now, whoever works on it."""
         self._refresh()
@@ -147,37 +151,41 @@ class BlockQueue:
         if any(held.waiting for held in self._held.values()):
             return Outlook.MAYBE_LATER
         unclear = (Liveness.UNKNOWN, Liveness.STALE, Liveness.FREE)
-        for block in self._candidates():
-            if self._is_ready(block) and self._board.observe(block.block_id) in unclear:
-                return Outlook.MAYBE_LATER
-        return Outlook.NOTHING
+        return (
+            Outlook.MAYBE_LATER
+            if any(self._board.observe(self._claim_id(b)) in unclear for b in self._candidates())
+            else Outlook.NOTHING
+        )
 
     # --- claiming ---
+    def _claim_id(self, block: Block) -> str:
+        return self._prefix + block.block_id
+
     def _candidates(self) -> list[Block]:
+        """Return the open blocks that this worker may go for, in plan order."""
         return [
             block
             for block in self._open
-            if block.block_id not in self._held and block.block_id not in self._given_up
+            if block.block_id not in self._held
+            and block.block_id not in self._given_up
+            and self._is_ready(block)
         ]
 
     def _claim_free(self) -> bool:
-        names = self._board.names()
+        claimed, done = self._board.claimed(), self._board.done()
         for block in self._candidates():
-            taken = {
-                self._layout.claim(block.block_id).name,
-                self._layout.claim_done(block.block_id).name,
-            }
-            if taken.isdisjoint(names) and self._is_ready(block):
-                claim = self._board.try_claim(block.block_id)
+            name = self._claim_id(block)
+            if name not in claimed and name not in done:
+                claim = self._board.try_claim(name)
                 if claim is not None and self._adopt(block, claim):
                     return True
         return False
 
     def _claim_stale(self) -> bool:
-        names = self._board.names()
+        claimed = self._board.claimed()
         for block in self._candidates():
-            if self._layout.claim(block.block_id).name in names and self._is_ready(block):
-                claim = self._board.take_over(block.block_id)
+            if self._claim_id(block) in claimed:
+                claim = self._board.take_over(self._claim_id(block))
                 if claim is not None and self._adopt(block, claim):
                     return True
         return False
@@ -188,12 +196,12 @@ class BlockQueue:
         A block is marked after its records are on disk, so an open block with a mark has lost
         records: a journal was damaged or taken away.
         """
-        names = self._board.names()
+        done = self._board.done()
         self._refresh()
         lost = [
-            block.block_id
+            self._claim_id(block)
             for block in self._candidates()
-            if self._layout.claim_done(block.block_id).name in names and self._missing(block)
+            if self._claim_id(block) in done and self._missing(block)
         ]
         self._board.remove_done(lost)
         return bool(lost)
@@ -202,12 +210,13 @@ class BlockQueue:
         """Take what is missing of a block just won; return whether that is anything."""
         self._refresh()
         missing = self._missing(block)
+        to_do = {assignment.run.run_id for assignment in missing}
         held = _Held(
             block=block,
             claim=claim,
             waiting=[(0.0, assignment) for assignment in missing],
             failed=any(
-                self._states.state_of(run.run_id).to_run and not self._attempts_left(run.run_id)
+                self._ledger.work_on(run.run_id) is not Work.CLOSED and run.run_id not in to_do
                 for run in block.runs
             ),
         )
@@ -217,49 +226,38 @@ class BlockQueue:
 
     def _missing(self, block: Block) -> list[Assignment]:
         return [
-            Assignment(run=run, attempt=self._states.state_of(run.run_id).infra_attempts + 1)
+            Assignment(run=run, attempt=self._ledger.failures(run.run_id) + 1)
             for run in block.runs
-            if self._states.state_of(run.run_id).to_run and self._attempts_left(run.run_id)
+            if self._ledger.work_on(run.run_id) is Work.OPEN
+            and self._failures_here(run.run_id) < self._max_attempts
         ]
 
-    def _attempts_left(self, run_id: str) -> bool:
-        before = self._failures_before.get(run_id, 0)
-        return self._states.state_of(run_id).infra_attempts - before < self._max_attempts
+    def _failures_here(self, run_id: str) -> int:
+        """Return the failures of a run since this worker began, those of others included."""
+        return self._ledger.failures(run_id) - self._failures_before[run_id]
+
+    def _is_open(self, block: Block) -> bool:
+        return any(self._ledger.work_on(run.run_id) is Work.OPEN for run in block.runs)
 
     def _is_ready(self, block: Block) -> bool:
-        """Return whether every donor of the block's runs has a valid record."""
-        needed = [d for run in block.runs for d in self._donors.get(run.run_id, ())]
-        return not any(self._states.state_of(donor).to_run for donor in needed)
+        """Return whether every donor of the block's runs is done with."""
+        needed = (donor for run in block.runs for donor in self._donors.get(run.run_id, ()))
+        return all(self._ledger.work_on(donor) is Work.CLOSED for donor in needed)
 
     def _refresh(self) -> None:
-        self._states.refresh()
-        self._open = [
-            block
-            for block in self._open
-            if any(self._states.state_of(run.run_id).to_run for run in block.runs)
-        ]
+        self._ledger.refresh()
+        self._open = list(filter(self._is_open, self._blocks))
 
     # --- held blocks ---
-    def _from_held(self) -> Assignment | None:
-        now_s = self._now_s()
-        for held in self._held.values():
-            for position, (not_before_s, assignment) in enumerate(held.waiting):
-                if not_before_s <= now_s:
-                    del held.waiting[position]
-                    held.in_flight.add(assignment.run.run_id)
-                    return assignment
-        return None
-
     def _after_failure(self, held: _Held, assignment: Assignment) -> None:
         run = assignment.run
-        self._states.refresh()
-        if not self._attempts_left(run.run_id):
+        self._ledger.refresh()
+        here = self._failures_here(run.run_id)
+        if here >= self._max_attempts:
             held.failed = True
             return
-        failures = self._states.state_of(run.run_id).infra_attempts
-        here = failures - self._failures_before.get(run.run_id, 0)
+        again = Assignment(run=run, attempt=self._ledger.failures(run.run_id) + 1)
         wait_s = BACKOFF_S * 2 ** max(here - 1, 0)
-        again = Assignment(run=run, attempt=failures + 1)
         held.waiting.append((self._now_s() + wait_s, again))
 
     def _settle(self, held: _Held) -> None:

@@ -124,6 +124,17 @@ class Claim:
             os.close(descriptor)
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The blocks whose file of one kind was in a listing."""
+
+    path_of: Callable[[str], Path]
+    listing: frozenset[str]
+
+    def __contains__(self, block_id: str) -> bool:
+        return self.path_of(block_id).name in self.listing
+
+
 class ClaimBoard:
     """The claims of a results folder, as one worker attempt sees and makes them.
 
@@ -148,8 +159,15 @@ class ClaimBoard:
         self._stop = threading.Event()
         self._heart: threading.Thread | None = None
 
-    def names(self) -> frozenset[str]:
-        """Return the names of all files in claims/, in one listing."""
+    def claimed(self) -> "_Names":
+        """Return which blocks have a claim, from one listing of the folder."""
+        return _Names(self._layout.claim, self._listing())
+
+    def done(self) -> "_Names":
+        """Return which blocks are marked as done, from one listing of the folder."""
+        return _Names(self._layout.claim_done, self._listing())
+
+    def _listing(self) -> frozenset[str]:
         with contextlib.suppress(FileNotFoundError), os.scandir(self._layout.claims) as entries:
             return frozenset(entry.name for entry in entries)
         return frozenset()

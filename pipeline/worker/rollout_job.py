@@ -68,8 +68,8 @@ def _worked(
         board.release_all()
         board.stop_heartbeat()
     may_requeue = (
-        worker.stopped_by is Stop.TIME_LIMIT
-        and worker.n_published_runs > 0
+        worker.loop.stopped_by is Stop.TIME_LIMIT
+        and worker.loop.n_recorded > 0
         and not layout.drain_request.exists()
         and worker.has_open()
     )
