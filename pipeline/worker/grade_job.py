@@ -1,0 +1,364 @@
+"""A grading worker: finished runs in, grades out, on nodes without a GPU.
+
+Owns the life of one grading task and the border where whatever goes wrong on our side becomes
+`grade_infra`: the only broad `except` beside `execute`'s. Every patch is graded in a fresh sandbox,
+unless the very same one was graded before. A timeout is tried once more, then counts. The rules
+of grading are `pipeline.grading`'s; blocks are claimed as rollouts claim them, under other names.
+
+    python -m pipeline.worker.grade_job RESULTS --index N
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.grading.cache import GradeCache, GradeKey
+from pipeline.grading.harness import grade_patch, harness_version, official
+from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
+from pipeline.host.environment import environment
+from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
+from pipeline.records.failure import GradeClass
+from pipeline.records.frames import FrameKind
+from pipeline.records.grade_record import GradeRecord, PatchKind
+from pipeline.records.journal import Journal, frame_at, grade_of, new_journal, run_of, scan
+from pipeline.records.layout import Layout
+from pipeline.records.lock import Lock, read_lock, read_rows
+from pipeline.records.plan import blocks_of, read_plan
+from pipeline.records.run_record import RunRecord
+from pipeline.records.states import States
+from pipeline.worker.blocks import Assignment, BlockQueue
+from pipeline.worker.claims import ClaimBoard, Owner, this_owner
+from pipeline.worker.deadline import Deadline
+from pipeline.worker.grade_logs import GradeLogs
+from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
+from pipeline.worker.loop import Recorded, WorkLoop
+from pipeline.worker.reporting import StatusFile
+from pipeline.worker.rollout_job import worker_name
+from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
+from pipeline.worker.stopping import StopWatch, launcher_of
+
+PREFIX = "grade-"
+"""Of grading workers' names, of their journals and of their claims."""
+N_TRIES = 2
+"""Of a grading that runs into the time limit, each in a fresh sandbox."""
+
+
+def main(results: str, index: int) -> dict[str, Any]:
+    """Grade what is finished and ungraded until none is left here; return what was done.
+
+    Main thread only: signal handlers are installed, and restored at the end.
+
+    Raises:
+        LockError, FileNotFoundError: the folder holds no sweep.
+        InfraError: the disk or the sandboxes are beyond what this worker can mend.
+    """
+    env = environment()
+    layout = Layout(Path(results))
+    stop = StopWatch(layout.drain_request, launcher=launcher_of(env))
+    restore = stop.install()
+    try:
+        lock = read_lock(layout.lock)
+        job = slurm_job(env)
+        name = worker_name("grade", "", index, job)
+        owner = this_owner(name, job.job_id if job else None)
+        board = ClaimBoard(layout, owner, stale_s=lock.spec.cluster.stale_s)
+        board.start_heartbeat(lock.spec.cluster.heartbeat_s)
+        try:
+            worker = GradeWorker(layout, lock, owner, board, stop, job, job_end_unix_s(env))
+            return worker.run()
+        finally:
+            board.release_all()
+            board.stop_heartbeat()
+    finally:
+        restore()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradeBench:
+    """What all gradings of one worker share."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    sandboxes: OpenSandboxes
+    cache: GradeCache
+    logs: GradeLogs | None
+    timeout_s: float
+    worker: str
+    node: str
+    now: Callable[[], float]
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """A grade, and how many tries ran into the time limit before it."""
+
+    grade: Grade
+    timeouts: int = 0
+
+
+class GradeWorker:
+    """One grading attempt. `run` is called once, in the main thread."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        lock: Lock,
+        owner: Owner,
+        board: ClaimBoard,
+        stop: StopWatch,
+        job: SlurmJob | None,
+        end_unix_s: float | None,
+    ) -> None:
+        """Read the plan and what is done of it; nothing is started."""
+        spec = lock.spec
+        self._layout, self._lock, self._owner, self._board = layout, lock, owner, board
+        self._node = job.node if job and job.node else owner.host
+        self._runs = read_plan(layout.plan)
+        self._ledger = GradeLedger(States(layout))
+        self._queue = BlockQueue(
+            blocks_of(self._runs),
+            board,
+            self._ledger,
+            max_attempts=spec.max_attempts,
+            prefix=PREFIX,
+        )
+        deadline = Deadline(
+            end_unix_s=end_unix_s,
+            margin_s=float(spec.cluster.signal_delay_s),
+            expected_wall_s=spec.grade_timeout_s,
+            now_unix_s=time.time,
+        )
+        self._status = StatusFile(layout, owner, role="grading", model="", job=job)
+        self._loop = WorkLoop(
+            self._queue,
+            deadline,
+            stop,
+            self._status,
+            concurrency=spec.cluster.grading.concurrency,
+            work=self._grade_and_record,
+        )
+        self._bench: GradeBench | None = None
+        self._journal: Journal | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Grade until nothing is left to do here; return what was done.
+
+        Raises:
+            InfraError: something is broken that this worker cannot mend.
+        """
+        try:
+            if self._loop.found_work():
+                with contextlib.ExitStack() as stack:
+                    self._bench = self._opened(stack)
+                    self._loop.run(lambda: None, self._bench.sandboxes.stop_all)
+        finally:
+            self._status.remove()
+        self._say_what_is_left()
+        return {
+            "worker": self._owner.worker,
+            "graded": self._loop.counts.finished,
+            "grade_infra": self._loop.counts.infra_failed,
+            "stopped_by": self._loop.stopped_by.value if self._loop.stopped_by else None,
+        }
+
+    def _opened(self, stack: contextlib.ExitStack) -> GradeBench:
+        """Return what gradings need; it is closed at the end, come what may."""
+        # Commands are the benchmark's, but the code they test is the model's.
+        kinds = {model.kind for model in self._lock.spec.models.values()}
+        factory = sandbox_factory(self._lock.spec, trusted=kinds == {"sim"})
+        factory.janitor()
+        sandboxes = OpenSandboxes(factory)
+        stack.callback(sandboxes.stop_all)
+        self._journal = stack.enter_context(new_journal(self._layout, self._owner.worker))
+        logs = None
+        with contextlib.suppress(OSError):
+            logs = stack.enter_context(GradeLogs(self._layout.logs / f"{self._journal.name}.tar"))
+        official()  # its import takes seconds: once, and in no slot's time
+        return GradeBench(
+            rows=read_rows(self._layout.dataset),
+            sandboxes=sandboxes,
+            cache=cached_grades(self._layout),
+            logs=logs,
+            timeout_s=self._lock.spec.grade_timeout_s,
+            worker=self._owner.worker,
+            node=self._node,
+            now=time.time,
+        )
+
+    def _grade_and_record(self, assignment: Assignment) -> Recorded:
+        """Grade what is open of a run, in a slot's thread; it is on disk when this returns."""
+        assert self._bench is not None
+        assert self._journal is not None
+        journal, bench = self._journal, self._bench
+        state = self._ledger.states.state_of(assignment.run.run_id)
+        assert state.journal is not None
+        assert state.offset is not None
+        run = run_of(frame_at(self._layout.journal(state.journal), state.offset))
+        kinds: list[PatchKind] = ["submitted"] if state.to_grade else []
+        kinds += ["limit"] if limit_to_grade(state) else []
+        classes = []
+        for kind in kinds:
+            record = grade_run(run, kind, state.grade_attempts + 1, bench)
+            if record.grade_class is GradeClass.GRADE_INFRA and self._loop.should_stop():
+                return Recorded()
+            error = self._loop.put_on_disk(lambda record=record: journal.append_grade(record))  # type: ignore[misc]
+            if error is not None:
+                return Recorded(error=error)
+            classes.append(record.grade_class)
+        failed = GradeClass.GRADE_INFRA in classes
+        if failed:
+            self._ledger.note_failure(run.run_id)
+        return Recorded(ending=classes[0].value, failed=failed)
+
+    def _say_what_is_left(self) -> None:
+        """Print what is ungraded and the command for it, if no other worker is at it."""
+        self._ledger.refresh()
+        ungraded = [r for r in self._runs if self._ledger.work_on(r.run_id) is Work.OPEN]
+        missing = [r for r in self._runs if self._ledger.work_on(r.run_id) is Work.NOT_YET]
+        if any(PREFIX + run.block_id in self._board.claimed() for run in ungraded):
+            return
+        root = self._layout.root
+        if ungraded:
+            named = "\n".join(f"  {run.run_id}" for run in ungraded[:10])
+            sys.stdout.write(
+                f"{len(ungraded)} runs are not graded yet:\n{named}\n"
+                f"grade them with: python -m pipeline.grade {root}\n"
+            )
+        if missing:
+            sys.stdout.write(
+                f"{len(missing)} runs have no result yet and get no grade; "
+                "launch the sweep again to run them\n"
+            )
+
+
+def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) -> GradeRecord:
+    """Return the grade of one patch of a run, whatever happens.
+
+    A failure on our side is a record of class `grade_infra`, for the caller to repeat.
+    """
+    patch = run.patch if kind == "submitted" else run.limit_patch
+    sha256 = run.patch_sha256 if kind == "submitted" else run.limit_patch_sha256
+    row = bench.rows[run.instance_id]
+    digest = None
+    try:
+        digest = bench.sandboxes.factory.digest(row)
+        tried = _graded(row, patch, sha256, digest, bench)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"grading {run.run_id}:\n{traceback.format_exc()}")
+        tried = Tried(grade=infra_failed(patch, reason=reason))
+    grade = tried.grade
+    _keep_log(run.run_id, kind, attempt, grade, bench)
+    return GradeRecord(
+        run_id=run.run_id,
+        instance_id=run.instance_id,
+        attempt=attempt,
+        grade_class=grade.grade_class,
+        resolved=grade.resolved,
+        patch_exists=grade.patch_exists,
+        patch_applied=grade.patch_applied,
+        f2p_passed=grade.f2p_passed,
+        f2p_total=grade.f2p_total,
+        p2p_passed=grade.p2p_passed,
+        p2p_total=grade.p2p_total,
+        harness_version=harness_version(),
+        image_digest=digest,
+        patch_sha256=sha256,
+        patch_kind=kind,
+        seconds=grade.seconds,
+        report=json.dumps(dict(grade.report)),
+        failure=grade.reason or None,
+        timeouts=tried.timeouts,
+        finished_at=bench.now(),
+        worker=bench.worker,
+        node=bench.node,
+    )
+
+
+def _graded(
+    row: Mapping[str, Any],
+    patch: str | None,
+    sha256: str | None,
+    digest: str | None,
+    bench: GradeBench,
+) -> Tried:
+    if sha256 is None or not has_content(patch):
+        return Tried(grade=without_patch(patch or None))
+    key = GradeKey(str(row["instance_id"]), sha256, digest, harness_version())
+    known = bench.cache.get(key)
+    if known is not None:
+        return Tried(grade=replace(known, seconds=0.0))
+    timeouts = 0
+    while True:
+        with bench.sandboxes.started(row, "grade") as sandbox:
+            grade = grade_patch(sandbox, row, patch, timeout_s=bench.timeout_s)
+        timeouts += grade.grade_class is GradeClass.GRADE_TIMEOUT
+        if grade.grade_class is not GradeClass.GRADE_TIMEOUT or timeouts == N_TRIES:
+            bench.cache.add(key, grade)
+            return Tried(grade=grade, timeouts=timeouts)
+
+
+def _keep_log(run_id: str, kind: PatchKind, attempt: int, grade: Grade, bench: GradeBench) -> None:
+    if bench.logs is None or not grade.test_output:
+        return
+    with contextlib.suppress(OSError):
+        name = f"{run_id}/{kind}-{attempt}.test_output.txt"
+        bench.logs.add(name, grade.test_output, now_s=bench.now())
+
+
+def cached_grades(layout: Layout) -> GradeCache:
+    """Return what grading workers have journaled so far, for patches that come again."""
+    cache = GradeCache()
+    for path in layout.journal_paths():
+        if not path.stem.startswith(PREFIX):
+            continue
+        for frame in scan(path).frames:
+            if frame.kind == FrameKind.GRADE and frame.head["patch_sha256"] is not None:
+                record = grade_of(frame)
+                cache.add(_key_of(record), _grade_in(record))
+    return cache
+
+
+def _key_of(record: GradeRecord) -> GradeKey:
+    assert record.patch_sha256 is not None
+    return GradeKey(
+        record.instance_id, record.patch_sha256, record.image_digest, record.harness_version
+    )
+
+
+def _grade_in(record: GradeRecord) -> Grade:
+    return Grade(
+        grade_class=record.grade_class,
+        reason=record.failure or "",
+        patch_exists=record.patch_exists,
+        patch_applied=record.patch_applied,
+        f2p_passed=record.f2p_passed,
+        f2p_total=record.f2p_total,
+        p2p_passed=record.p2p_passed,
+        p2p_total=record.p2p_total,
+        report=json.loads(record.report or "{}"),
+    )
+
+
+def _main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.worker.grade_job",
+        description="Grade the finished runs of a launched sweep that have no grade yet.",
+    )
+    parser.add_argument("results", help="the results folder")
+    parser.add_argument("--index", type=int, default=0, help="number of this worker")
+    options = parser.parse_args(argv)
+    summary = main(options.results, options.index)
+    sys.stdout.write(f"{summary}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
