@@ -1,0 +1,101 @@
+"""What is refused, what is only said, and a tally that adds up whatever happened."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.gate import Gate, checked, refusal
+from pipeline.analysis.tables import open_tables
+from pipeline.records.layout import Layout
+
+from .conftest import edit_table
+
+Row = dict[str, Any]
+
+
+def gate_of(results: Path, *, has_lock: bool = True) -> Gate:
+    with open_tables(results) as connection:
+        return checked(connection, has_lock=has_lock)
+
+
+def codes(gate: Gate, *, blocking: bool = True) -> set[str]:
+    return {p.code for p in gate.problems if p.blocks is blocking}
+
+
+def changed(position: int, **values: Any) -> Callable[[list[Row]], list[Row]]:
+    """Return an edit that changes one row."""
+
+    def edit(rows: list[Row]) -> list[Row]:
+        rows[position] |= values
+        return rows
+
+    return edit
+
+
+def test_a_whole_sweep_passes(pristine: Path):
+    gate = gate_of(pristine)
+    assert gate.passes
+    assert gate.problems == ()
+    assert all(row.adds_up for row in gate.tally)
+    assert sum(row.planned for row in gate.tally) == 24 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("table", "edit", "code"),
+    [
+        ("runs", lambda rows: rows[1:], "missing_runs"),
+        ("runs", changed(0, failure_class="infra_server"), "missing_runs"),
+        ("runs", changed(0, output_tokens=0), "zero_tokens"),
+        ("runs", changed(0, run_id="of-another-config"), "mixed_science"),
+        ("runs", changed(0, evidence="live"), "mixed_evidence"),
+        ("runs", changed(0, failure_class="limit_time"), "wall_limit"),
+        ("grades", changed(0, harness_version="4.9"), "mixed_harness"),
+        ("grades", changed(0, patch_sha256="another"), "stale_grades"),
+        ("grades", changed(0, grade_class="grade_infra", resolved=None), "grade_infra"),
+        ("grades", lambda rows: rows[1:], "half_graded"),
+    ],
+)
+def test_a_damaged_sweep_is_refused_with_a_remedy(
+    sweep: Path, table: str, edit: Callable[[list[Row]], list[Row]], code: str
+):
+    edit_table(sweep, table, edit)
+    gate = gate_of(sweep)
+    assert code in codes(gate)
+    assert all(row.adds_up for row in gate.tally)
+    problem = next(p for p in gate.problems if p.code == code)
+    assert problem.remedy in refusal(gate)
+
+
+def test_a_sweep_without_grades_is_not_refused_but_told(sweep: Path):
+    Layout(sweep).table_file("grades").unlink()
+    gate = gate_of(sweep)
+    assert gate.passes
+    assert codes(gate, blocking=False) == {"no_grades"}
+
+
+def test_an_empty_folder_has_nothing_to_analyse(tmp_path: Path):
+    assert {"no_runs", "no_lock"} <= codes(gate_of(tmp_path, has_lock=False))
+
+
+def test_infrastructure_failures_stand_apart_from_runs_that_never_ran(sweep: Path):
+    edit_table(sweep, "runs", lambda rows: changed(0, failure_class="infra_node")(rows[1:]))
+    gate = gate_of(sweep)
+    sentence = next(p.sentence for p in gate.problems if p.code == "missing_runs")
+    assert sentence == ("2 of 192 planned runs have no result (1 failed on our side, 1 never ran)")
+
+
+def test_repeated_run_ids_are_seen_because_the_tally_does_not_add_up(sweep: Path):
+    edit_table(sweep, "runs", lambda rows: [*rows, rows[0]])
+    assert "tally" in codes(gate_of(sweep))
+
+
+def test_a_newer_schema_is_refused_with_the_way_out(sweep: Path):
+    path = Layout(sweep).table_file("runs")
+    table = pq.read_table(path)
+    newer = {**table.schema.metadata, b"planprune.schema_version": b"99"}
+    pq.write_table(table.replace_schema_metadata(newer), path)
+    with pytest.raises(ValueError, match="schema version 99"):
+        open_tables(sweep)

@@ -1,0 +1,142 @@
+"""What analyze leaves behind: one page without outside parts, tables, figures, and labels."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.output import latex_text
+from pipeline.analysis.publish import AnalysisSummary, analyze_results
+from pipeline.analyze import main as analyze
+from pipeline.synthetic import effects_from
+from pipeline.synthetic import main as synthesise
+
+from .conftest import edit_table
+
+
+@pytest.fixture(scope="module")
+def summary(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> AnalysisSummary:
+    return analyze_results(pristine, tmp_path_factory.mktemp("report"))
+
+
+def test_the_report_needs_nothing_but_itself(summary: AnalysisSummary):
+    page = summary.report.read_text()
+    addresses = re.findall(r"""(?:src|href)=["']([^"']+)""", page)
+    assert addresses
+    assert all(a.startswith(("data:", "#")) for a in addresses)
+    assert "<script" not in page
+
+
+def test_every_caption_says_what_kind_of_evidence_it_shows(summary: AnalysisSummary):
+    page = summary.report.read_text()
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert len(captions) >= 4
+    assert all("synthetic data" in caption for caption in captions)
+    assert "Every number and figure on this page is from synthetic data" in page
+
+
+def test_each_figure_is_there_as_svg_and_pdf(summary: AnalysisSummary):
+    assert {f.name for f in summary.figures} >= {
+        "context_growth",
+        "peak_context",
+        "stacked_tokens",
+        "forest",
+    }
+    for figure in summary.figures:
+        assert figure.svg.read_text().startswith("<?xml")
+        assert figure.svg.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_tables_are_the_same_in_csv_and_parquet(summary: AnalysisSummary):
+    with (summary.out / "tables/contrasts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    table = pq.read_table(summary.out / "tables/contrasts.parquet")
+    assert table.column_names == list(rows[0])
+    assert [r["arm"] for r in rows] == table["arm"].to_pylist()
+    assert {r["evidence"] for r in rows} == {"synthetic"}
+    assert {r["status"] for r in rows} == {"planned"}
+
+
+def test_the_tally_in_the_tables_adds_up(summary: AnalysisSummary):
+    with (summary.out / "tables/tally.csv").open() as file:
+        for row in csv.DictReader(file):
+            endings = [v for k, v in row.items() if k == "ok" or k.startswith(("limit", "infra"))]
+            others = [row["submitted_empty"], row["agent_error"], row["not run"]]
+            assert sum(map(int, [*endings, *others])) == int(row["planned"])
+
+
+def test_the_latex_table_escapes_names(summary: AnalysisSummary):
+    text = (summary.out / "tables/paired_1.tex").read_text()
+    assert r"plan\_prune" in text
+    assert r"\toprule" in text
+    assert latex_text("5% of a_b {x}") == r"5\% of a\_b \{x\}"
+
+
+def test_the_same_tables_give_the_same_bytes(pristine: Path, tmp_path: Path):
+    for name in ("one", "two"):
+        analyze_results(pristine, tmp_path / name)
+    for path in (tmp_path / "one").rglob("*"):
+        if path.is_file():
+            assert (
+                path.read_bytes()
+                == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
+            )
+
+
+def test_the_study_file_says_what_was_analysed(summary: AnalysisSummary):
+    study = json.loads((summary.out / "study.json").read_text())
+    assert study["valid"] is True
+    assert study["plan"]["margin"] == 0.05
+    assert study["groups"][0]["reference"] == "full_history"
+
+
+def test_the_door_prints_the_table_and_where_the_report_is(
+    pristine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert analyze([str(pristine), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "plan_prune" in printed
+    assert f"report: {tmp_path / 'report.html'}" in printed
+
+
+def test_the_door_refuses_an_invalid_sweep_and_marks_it_when_asked(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    edit_table(sweep, "runs", lambda rows: rows[1:])
+    assert analyze([str(sweep), "--out", str(tmp_path / "out")]) == 2
+    assert "--allow-invalid" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert analyze([str(sweep), "--out", str(tmp_path / "out"), "--allow-invalid"]) == 0
+    assert "<strong>Not valid.</strong>" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["nowhere"], ["."], []])
+def test_a_folder_that_is_no_sweep_is_a_clear_error(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    if not arguments:
+        with pytest.raises(SystemExit):
+            analyze(arguments)
+        return
+    assert analyze([str(tmp_path / arguments[0])]) == 2
+    assert capsys.readouterr().err.startswith("analyze: ")
+
+
+def test_effects_on_the_command_line_are_read_or_refused():
+    assert effects_from(["a.tokens=0.7", "a.solve=-0.02"]) == {"a": {"tokens": 0.7, "solve": -0.02}}
+    with pytest.raises(ValueError, match=r"write plan_prune\.tokens=0\.7"):
+        effects_from(["tokens"])
+
+
+def test_a_synthetic_sweep_is_written_once_and_holds_its_truth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["--runs", "24", "--out", str(tmp_path / "s"), "--effect", "plan_prune.tokens=0.5"]
+    assert synthesise(words) == 0
+    truth = json.loads((tmp_path / "s/truth.json").read_text())
+    assert truth["effects"]["plan_prune"]["input_token_ratio"] == 0.5
+    assert synthesise(words) == 2
+    assert "already holds a sweep" in capsys.readouterr().err

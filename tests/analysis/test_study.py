@@ -1,0 +1,184 @@
+"""From tables to findings: true effects are found, and odd sweeps give plain sentences."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.gate import InvalidSweepError
+from pipeline.analysis.paired_table import paired_table_text
+from pipeline.analysis.study import Study, opened_study
+from pipeline.analysis.synthetic.folder import write_sweep
+from pipeline.analysis.synthetic.truth import ArmTruth, SyntheticSweep
+from pipeline.records.layout import Layout
+from pipeline.spec.analysis import AnalysisPlan
+
+from .conftest import edit_table
+
+
+def study_of(results: Path, **kwargs: object) -> Study:
+    connection, study = opened_study(results, **kwargs)  # type: ignore[arg-type]
+    connection.close()
+    return study
+
+
+def test_true_effects_lie_in_their_intervals(tmp_path: Path):
+    sweep = SyntheticSweep(n_instances=150, seeds=(0, 1, 2), seed=3)
+    write_sweep(sweep, tmp_path)
+    (group,) = study_of(tmp_path).groups
+    for contrast in group.contrasts:
+        truth = sweep.arms[contrast.arm]
+        assert contrast.tokens.low <= truth.tokens <= contrast.tokens.high
+        assert contrast.solve is not None
+        low, high = contrast.solve.sameness.low, contrast.solve.sameness.high
+        assert low <= truth.solve <= high
+
+
+def test_arms_may_have_seed_counts_of_their_own(sweep: Path):
+    """Two baselines and one treatment: the second seed of an arm was never planned."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    layout = Layout(sweep)
+    for path in (layout.plan, layout.table_file("runs")):
+        table = pq.read_table(path)
+        gone = pc.and_(pc.equal(table["arm"], "plan_prune"), pc.equal(table["seed"], 1))
+        pq.write_table(table.filter(pc.invert(gone)), path)
+    (group,) = study_of(sweep).groups
+    contrast = next(c for c in group.contrasts if c.arm == "plan_prune")
+    assert len(group.group.arms["plan_prune"].seeds) == 1
+    assert contrast.n_paired == 24
+    assert contrast.solve is not None
+    assert contrast.solve.test.method == "exact label permutation"
+
+
+def test_unpaired_instances_are_named_and_bounded(sweep: Path):
+    lost: list[str] = []
+
+    def without_one(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        gone = next(r for r in rows if r["arm"] == "plan_prune")
+        lost.append(str(gone["instance_id"]))
+        return [r for r in rows if r is not gone]
+
+    edit_table(sweep, "runs", without_one)
+    with pytest.raises(InvalidSweepError, match="1 of 192 planned runs have no result"):
+        study_of(sweep)
+    study = study_of(sweep, allow_invalid=True)
+    (group,) = study.groups
+    hit = {c.arm: c for c in group.contrasts}
+    assert hit["plan_prune"].unpaired == tuple(lost)
+    assert hit["plan_prune"].n_paired == 23
+    assert hit["sham_cleanup"].unpaired == ()
+    solve = hit["plan_prune"].solve
+    assert solve is not None
+    assert solve.worst_case.high - solve.worst_case.low == pytest.approx(1 / 24 / 2)
+    assert paired_table_text(study).startswith("NOT VALID")
+
+
+def test_without_grades_tokens_are_compared_and_solve_rates_are_unknown(sweep: Path):
+    Layout(sweep).table_file("grades").unlink()
+    text = paired_table_text(study_of(sweep))
+    assert "not graded" in text
+    assert "solve rate unknown, since nothing is graded" in text
+
+
+def test_nothing_solved_is_a_result_like_any_other(tmp_path: Path):
+    write_sweep(SyntheticSweep(n_instances=30, seeds=(0,), solve_rate=1e-6), tmp_path)
+    (group,) = study_of(tmp_path).groups
+    solve = group.contrasts[0].solve
+    assert solve is not None
+    assert (solve.arm_rate, solve.reference_rate, solve.test.p_value) == (0, 0, 1)
+    assert not solve.sameness.is_noninferior
+
+
+def test_one_seed_one_repository_and_equal_pairs_do_not_break_anything(tmp_path: Path):
+    arms = {"full_history": ArmTruth(), "twin": ArmTruth()}
+    write_sweep(SyntheticSweep(n_instances=8, seeds=(0,), arms=arms), tmp_path)
+
+    def twins(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        first = {r["instance_id"]: r for r in rows if r["arm"] == "full_history"}
+        for row in rows:
+            row["repo"] = "one/repo"
+            row["input_tokens"] = first[row["instance_id"]]["input_tokens"]
+            row["peak_context_tokens"] = first[row["instance_id"]]["peak_context_tokens"]
+        return rows
+
+    edit_table(tmp_path, "runs", twins)
+    (group,) = study_of(tmp_path).groups
+    (contrast,) = group.contrasts
+    assert (contrast.tokens.value, contrast.tokens.low, contrast.tokens.high) == (1, 1, 1)
+    assert contrast.tokens.p_value == 1
+    assert np.isnan(group.noise["twin"].discordance)
+
+
+def test_one_arm_is_described_and_compared_with_nothing(tmp_path: Path):
+    sweep = SyntheticSweep(n_instances=5, seeds=(0,), arms={"alone": ArmTruth()}, reference="alone")
+    write_sweep(sweep, tmp_path)
+    text = paired_table_text(study_of(tmp_path))
+    assert "only one arm: there is nothing to compare it with" in text
+
+
+def test_an_unknown_number_stays_unknown(sweep: Path):
+    """One run without a token count makes the ratio unknown; it is not taken for zero."""
+
+    def blank(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        next(r for r in rows if r["arm"] == "plan_prune")["gpu_s"] = None
+        return rows
+
+    edit_table(sweep, "runs", blank)
+    (group,) = study_of(sweep).groups
+    contrast = next(c for c in group.contrasts if c.arm == "plan_prune")
+    assert not np.isnan(contrast.ratios["input_tokens"].value)
+
+
+def test_what_the_plan_does_not_name_is_exploratory(tmp_path: Path):
+    plan = AnalysisPlan(contrasts=("plan_prune",))
+    write_sweep(SyntheticSweep(n_instances=12, seeds=(0,)), tmp_path, plan=plan)
+    study = study_of(tmp_path)
+    (group,) = study.groups
+    assert {c.arm: c.is_planned for c in group.contrasts} == {
+        "observation_mask": False,
+        "plan_prune": True,
+        "sham_cleanup": False,
+    }
+    assert "* exploratory: not in the analysis plan" in paired_table_text(study)
+    other = study_of(tmp_path, reference="sham_cleanup")
+    assert not any(c.is_planned for c in other.groups[0].contrasts)
+
+
+def test_a_reference_that_is_no_arm_is_refused_with_those_there_are(pristine: Path):
+    with pytest.raises(ValueError, match="choose another with --reference: full_history"):
+        study_of(pristine, reference="fullhistory")
+
+
+def test_excluded_instances_are_left_out_and_listed(tmp_path: Path):
+    made = SyntheticSweep(n_instances=12, seeds=(0,))
+    first = tmp_path / "first"
+    write_sweep(made, first)
+    name = study_of(first).groups[0].group.instance_ids[0]
+    write_sweep(made, tmp_path / "second", plan=AnalysisPlan(exclusions=(name,)))
+    (group,) = study_of(tmp_path / "second").groups
+    assert group.group.excluded == (name,)
+    assert len(group.group.instance_ids) == 11
+
+
+def test_the_founding_tables_shape_does_not_print_same(tmp_path: Path):
+    """25 issues, the same 15 solved by both arms, 29% fewer tokens: fewer tokens, not "same"."""
+    arms = {
+        "full_history": ArmTruth(),
+        "plan_prune": ArmTruth(policy="plan_prune", tokens=0.71, cleanups=4, prunes=True),
+    }
+    write_sweep(SyntheticSweep(n_instances=25, seeds=(0,), arms=arms, seed=1), tmp_path)
+    order: dict[str, int] = {}
+
+    def same_15(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        for row in rows:
+            place = order.setdefault(str(row["instance_id"]), len(order))
+            row["resolved"] = place < 15
+        return rows
+
+    edit_table(tmp_path, "grades", same_15)
+    text = paired_table_text(study_of(tmp_path))
+    assert "+0.0 [-13.3, +13.3]" in text
+    assert "not shown to be as good" in text
+    assert "equivalent" not in text
