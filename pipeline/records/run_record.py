@@ -56,7 +56,7 @@ class CallRecord:
     messages: tuple[Mapping[str, Any], ...] | None = None
     """A conversation of its own, sent instead of the view."""
     prompt_tokens: int | None = None
-    """None: there was no answer."""
+    """None: there was no answer, or (imported runs) one whose usage was not recorded."""
     cached_tokens: int | None = None
     lcp_tokens: int | None = None
     lcp_block_tokens: int | None = None
@@ -83,7 +83,7 @@ class CallRecord:
     @property
     def answered(self) -> bool:
         """True where the server answered, usably or not: the call was billed."""
-        return self.prompt_tokens is not None
+        return self.prompt_tokens is not None or self.error is None or self.reply is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +158,12 @@ def summed(values: Iterable[int | float | None]) -> Any:
     return total
 
 
+def _peak(calls: Iterable[CallRecord]) -> int | None:
+    known = [c.prompt_tokens for c in calls]
+    sizes = [size for size in known if size is not None]
+    return max(sizes) if sizes and len(sizes) == len(known) else None
+
+
 _SAME_NAME = (
     *("run_id", "sweep", "benchmark", "instance_id", "repo", "model", "agent", "arm", "seed"),
     *("block_id", "phase", "attempt", "exit_status", "failure", "loop", "template_dropped_tokens"),
@@ -186,8 +192,8 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "cleanup_output_tokens": summed(c.completion_tokens for c in cleanups),
         "aux_input_tokens": summed(c.prompt_tokens for c in others),
         "aux_output_tokens": summed(c.completion_tokens for c in others),
-        "peak_context_tokens": max((c.prompt_tokens or 0 for c in calls), default=None),
-        "peak_step_context_tokens": max((c.prompt_tokens or 0 for c in steps), default=None),
+        "peak_context_tokens": _peak(calls),
+        "peak_step_context_tokens": _peak(steps),
         "n_observations": sum(m.is_observation for m in record.messages),
         "n_pruned": len(prunings),
         "pruned_tokens": sum(p.tokens for p in prunings.values()),

@@ -1,0 +1,191 @@
+"""Recorded trajectories become finished runs of a results folder.
+
+A file's run id comes from its content, so reading the same file again adds nothing. Several
+recordings of one instance by one model are told apart by `seed`, in the order they come. Reading
+the files' format is `mini_traj`'s part; tokens are counted by whom the door says.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.records.journal import Journal
+from pipeline.records.layout import Layout
+from pipeline.records.mini_export import record_from_export
+from pipeline.records.mini_traj import Count, MiniRun, trajectory_from_mini
+from pipeline.records.run_record import RunRecord
+from pipeline.records.states import committed
+from pipeline.spec.run import slugged
+
+ARM = "recorded"
+"""The arm of runs that were made elsewhere."""
+
+SUFFIX = ".traj.json"
+
+Key = tuple[str, str]
+"""Instance and model: what `seed` counts within."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What a trajectory file does not say of itself."""
+
+    sweep: str
+    benchmark: str
+    counter_name: str
+    node: str
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """What became of the files."""
+
+    added: list[RunRecord] = field(default_factory=list)
+    known: list[Path] = field(default_factory=list)
+    """Files whose run is in the folder already."""
+    bad: dict[Path, str] = field(default_factory=dict)
+    """Files that are no trajectory, with the reason."""
+
+
+def trajectory_files(path: Path) -> Iterator[Path]:
+    """Yield the file itself, or every trajectory file below the folder, by name."""
+    if path.is_dir():
+        yield from sorted(path.rglob(f"*{SUFFIX}"))
+    else:
+        yield path
+
+
+def ingest(
+    files: Iterator[Path],
+    layout: Layout,
+    new_journal: Callable[[], Journal],
+    *,
+    count: Count,
+    origin: Origin,
+) -> IngestReport:
+    """Append the runs of `files` to a journal of the folder and return what became of each file.
+
+    Args:
+        files: Trajectory files.
+        layout: The folder; its tables must be up to date.
+        new_journal: Makes the journal; called when there is something to add.
+        count: Tokens of a text, by the counter that `origin` names.
+        origin: What the files do not say.
+    """
+    report = IngestReport()
+    known = set(committed(layout, "runs"))
+    seeds = _next_seeds(layout)
+    journal: Journal | None = None
+    try:
+        for path in files:
+            record = _read(path, report, count, origin, seeds)
+            if record is None:
+                continue
+            if record.run_id in known:
+                report.known.append(path)
+                continue
+            journal = journal or new_journal()
+            journal.append_run(replace(record, worker=journal.name, node=origin.node))
+            known.add(record.run_id)
+            report.added.append(record)
+            if record.arm == ARM:
+                key = (record.instance_id, record.model)
+                seeds[key] = max(seeds.get(key, 0), record.seed + 1)
+    finally:
+        if journal is not None:
+            journal.close()
+    return report
+
+
+def _read(
+    path: Path, report: IngestReport, count: Count, origin: Origin, seeds: Mapping[Key, int]
+) -> RunRecord | None:
+    """Return the run of a file; a bad file is noted in the report."""
+    try:
+        content = path.read_bytes()
+        data = json.loads(content)
+        exported = record_from_export(data) if isinstance(data, Mapping) else None
+        if exported is not None:
+            return exported
+        run = trajectory_from_mini(data, count)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        report.bad[path] = f"{type(error).__name__}: {error}"
+        return None
+    return record_of(run, path, content, origin, seeds)
+
+
+def record_of(
+    run: MiniRun, path: Path, content: bytes, origin: Origin, seeds: Mapping[Key, int]
+) -> RunRecord:
+    """Return the run read from `path` as a record of this folder.
+
+    Args:
+        run: What the file says.
+        path: The file; its name and time stand in for what it does not say.
+        content: Its bytes, which give the run its id.
+        origin: What no such file says.
+        seeds: The next seed by instance and model.
+    """
+    instance = run.instance_id or path.name.removesuffix(SUFFIX)
+    model = slugged(run.model)
+    seed = seeds.get((instance, model), 0)
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    modified_at = path.stat().st_mtime
+    started_at = modified_at if run.started_at is None else run.started_at
+    finished_at = modified_at if run.finished_at is None else run.finished_at
+    extra: dict[str, Any] = {"file": path.name, "model_name": run.model}
+    if run.reported_calls not in (None, len(run.calls)):
+        extra["reported_calls"] = run.reported_calls
+    return RunRecord(
+        run_id=f"{slugged(instance)}-{model}-{ARM}-{digest}",
+        sweep=origin.sweep,
+        benchmark=origin.benchmark,
+        instance_id=instance,
+        repo=repo_of(instance),
+        model=model,
+        agent="mini-swe-agent",
+        arm=ARM,
+        seed=seed,
+        block_id=f"{slugged(instance)}-{model}-s{seed}",
+        attempt=1,
+        exit_status=run.exit_status,
+        failure_class=run.failure_class,
+        failure=run.failure,
+        patch=run.submission,
+        token_counter=origin.counter_name,
+        evidence="live",
+        started_at=started_at,
+        finished_at=finished_at,
+        wall_s=None if run.started_at is None else finished_at - started_at,
+        worker="",
+        node="",
+        versions={"mini-swe-agent": run.mini_version},
+        extra=extra,
+        messages=tuple(run.trajectory.messages),
+        calls=run.calls,
+    )
+
+
+def repo_of(instance_id: str) -> str:
+    """Return `owner/name` of a SWE-bench instance id (`owner__name-123`), else the id."""
+    owner, found, rest = instance_id.partition("__")
+    name = rest.rpartition("-")[0]
+    return f"{owner}/{name}" if found and name else instance_id
+
+
+def _next_seeds(layout: Layout) -> dict[Key, int]:
+    path = layout.table_file("runs")
+    if not path.exists():
+        return {}
+    seeds: dict[Key, int] = {}
+    columns = ["instance_id", "model", "arm", "seed"]
+    for row in pq.read_table(path, columns=columns).to_pylist():
+        if row["arm"] == ARM:
+            key = (row["instance_id"], row["model"])
+            seeds[key] = max(seeds.get(key, 0), row["seed"] + 1)
+    return seeds
