@@ -1,13 +1,13 @@
-"""The only translator between mini-SWE-agent's message dicts and the trajectory.
+"""The only translator between the message dicts of mini's agent and the trajectory, in a live run.
 
-Owns the keys under which our facts travel in a dict's `extra`, both ways and without loss. Does
-not decide what is shown (policies do) nor talk to anyone.
+Owns the keys under which our facts travel in a dict's `extra`. Does not decide what is shown
+(policies do) nor talk to anyone. mini's trajectory files are `records.mini_traj`'s.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.agent.actions import BASH, Action
+from pipeline.agent.actions import Action
 from pipeline.protocols import ChatReply, TokenCounter
 from pipeline.records.trajectory import Message, ToolCall, tool_calls_as_sent
 
@@ -54,30 +54,6 @@ def observation_dict(
     return message
 
 
-def mini_from_message(message: Message) -> MiniMessage:
-    """Return a trajectory's message in mini's form, as its tools read it."""
-    mini: MiniMessage = {"role": message.role, "content": message.content}
-    if message.reasoning is not None:
-        mini["reasoning"] = message.reasoning
-    if message.tool_calls:
-        mini["tool_calls"] = tool_calls_as_sent(message.tool_calls)
-    if message.tool_call_id is not None:
-        mini["tool_call_id"] = message.tool_call_id
-    extra: dict[str, Any] = {
-        "step_index": message.step_index,
-        "n_tokens": message.n_tokens,
-        "reasoning_tokens": message.reasoning_tokens,
-    }
-    if message.is_observation:
-        extra |= {
-            "tool": message.tool,
-            "command": message.command,
-            "returncode": message.returncode,
-            "dropped_bytes": message.dropped_bytes,
-        }
-    return mini | {"extra": extra}
-
-
 def _action_dict(tool: str, command: str, tool_call_id: str | None) -> dict[str, Any]:
     action: dict[str, Any] = {"tool": tool, "command": command}
     return action if tool_call_id is None else action | {"tool_call_id": tool_call_id}
@@ -93,9 +69,6 @@ def message_from_mini(
     reasoning = mini.get("reasoning")
     calls = tool_calls_of(mini)
     call_tokens = sum(counter.count(c.name) + counter.count(c.arguments) for c in calls)
-    tool = extra.get("tool")
-    if tool is None and mini["role"] == "tool":
-        tool = BASH
     return Message(
         index=index,
         step_index=step_index,
@@ -104,7 +77,7 @@ def message_from_mini(
         reasoning=reasoning,
         tool_calls=calls,
         tool_call_id=mini.get("tool_call_id"),
-        tool=tool,
+        tool=extra.get("tool"),
         command=extra.get("command"),
         returncode=extra.get("returncode"),
         n_tokens=counter.count(content) + call_tokens,

@@ -119,7 +119,9 @@ class ViewedModel:
         self.step_index += 1
         reply = self._send(CallKind.STEP, self._view.sent(), cap=self._model.max_tokens)
         if reply.finish_reason == "length" and self._cut_by_window():
-            raise ContextOverflowError("the window was full before the answer was complete")
+            why = "the window was full before the answer was complete"
+            self._amend(error=f"overflow: {why}", reply=reply)
+            raise ContextOverflowError(why)
         return assistant_dict(reply, self._actions_of(reply))
 
     def format_message(self, **message: Any) -> MiniMessage:
@@ -170,19 +172,20 @@ class ViewedModel:
         Counted once for each message whose reasoning was dropped in some step call, by
         `ModelSpec.template_rules` (METHODS 4).
         """
-        if self._model.template_rules == "keep_reasoning":
+        if self._model.template_rules == "keep_reasoning" or not self.calls:
             return 0
-        messages = self.trajectory.messages
+        # What came after the last call was shown to nobody.
+        messages = self.trajectory.messages[: self.calls[-1].message_count]
         if self._model.template_rules == "drop_after_user":
-            messages = messages[: self._last_user_index()]
+            messages = messages[: self._last_user_index(len(messages))]
         return sum(
             message.reasoning_tokens
             for message in messages
             if (message.index, Part.REASONING) not in self._view.standing
         )
 
-    def _last_user_index(self) -> int:
-        users = [m.index for m in self.trajectory.messages if m.role == "user"]
+    def _last_user_index(self, n_messages: int) -> int:
+        users = [m.index for m in self.trajectory.messages[:n_messages] if m.role == "user"]
         users += [index for index, part in self._view.standing if part is Part.INSERTED]
         return max(users, default=0)
 
