@@ -265,3 +265,9 @@ def test_every_commit_of_a_repository_passes_its_own_tests(name, tmp_path):
             target.write_text(text)
         tests = ["python3", "-B", "runtests.py"]
         subprocess.run(tests, cwd=tmp_path / str(number), check=True, capture_output=True)
+
+
+def test_the_first_line_of_a_task_tells_it_from_the_others():
+    titles = {row["problem_statement"].splitlines()[0] for row in ROWS.values()}
+    assert len(titles) == len(ROWS)
+    assert all(titles)
