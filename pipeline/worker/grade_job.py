@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pipeline.grading.harness import grade_patch, harness_version, official
 from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
 from pipeline.host.environment import environment
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
-from pipeline.records.failure import GradeClass
+from pipeline.records.failure import DiskError, GradeClass
 from pipeline.records.frames import FrameKind
 from pipeline.records.grade_record import GradeRecord, PatchKind
 from pipeline.records.journal import Journal, frame_at, grade_of, new_journal, run_of, scan
@@ -176,7 +177,9 @@ class GradeWorker:
         factory.janitor()
         sandboxes = OpenSandboxes(factory)
         stack.callback(sandboxes.stop_all)
-        self._journal = stack.enter_context(new_journal(self._layout, self._owner.worker))
+        self._journal = stack.enter_context(
+            self._loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
+        )
         logs = None
         with contextlib.suppress(OSError):
             logs = stack.enter_context(GradeLogs(self._layout.logs / f"{self._journal.name}.tar"))
@@ -208,8 +211,9 @@ class GradeWorker:
             record = grade_run(run, kind, state.grade_attempts + 1, bench)
             if record.grade_class is GradeClass.GRADE_INFRA and self._loop.should_stop():
                 return Recorded()
-            error = self._loop.put_on_disk(lambda record=record: journal.append_grade(record))  # type: ignore[misc]
-            if error is not None:
+            try:
+                self._loop.patiently(partial(journal.append_grade, record))
+            except DiskError as error:
                 return Recorded(error=error)
             classes.append(record.grade_class)
         failed = GradeClass.GRADE_INFRA in classes

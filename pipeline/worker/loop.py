@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pipeline.records.failure import DiskError, InfraError, NodeError
 from pipeline.worker.blocks import Assignment, BlockQueue, Outlook
@@ -17,6 +18,8 @@ from pipeline.worker.deadline import Deadline
 from pipeline.worker.reporting import Counts, StatusFile
 from pipeline.worker.slots import Finished, Slots
 from pipeline.worker.stopping import Stop, StopWatch
+
+Written = TypeVar("Written")
 
 POLL_S = 0.25
 LINGER_POLL_S = 1.0
@@ -43,7 +46,7 @@ class Recorded:
 
 
 class WorkLoop:
-    """One worker's loop. Main thread only, but for `should_stop` and `put_on_disk`."""
+    """One worker's loop. Main thread only, but for `should_stop` and `patiently`."""
 
     def __init__(
         self,
@@ -65,6 +68,8 @@ class WorkLoop:
         self._in_flight: dict[str, Assignment] = {}
         self._aborting = False
         self._fatal: InfraError | None = None
+        self._claim_due_s = 0.0
+        self._unclaimable_since_s: float | None = None
         stop.wake = self._slots.inbox
 
     def should_stop(self) -> bool:
@@ -72,7 +77,11 @@ class WorkLoop:
         return self._aborting or self._stop.terminated
 
     def found_work(self) -> bool:
-        """Claim a first block, waiting for claims whose owners may be gone; return if one was."""
+        """Claim a first block, waiting for claims whose owners may be gone; return if one was.
+
+        Raises:
+            DiskError: no claim could be written for a long time.
+        """
         while self._stopping() is None and self._deadline.may_start():
             if self._claimed():
                 return True
@@ -80,6 +89,8 @@ class WorkLoop:
                 return False
             self._status.report("waiting for a claim", self.counts, ())
             self._slots.wait(LINGER_POLL_S)
+        if self._fatal is not None:
+            raise self._fatal
         if not self._deadline.may_start():
             sys.stderr.write(
                 f"nothing started: {self._deadline.left_s:.0f} s are left, and one is expected to "
@@ -115,31 +126,47 @@ class WorkLoop:
         if self._fatal is not None:
             raise self._fatal
 
-    def put_on_disk(self, append: Callable[[], None]) -> DiskError | None:
-        """Call `append` until the disk takes it; return the error if it does not in time.
+    def patiently(self, write: Callable[[], Written]) -> Written:
+        """Return what `write` returns, once the disk takes it.
 
-        Any thread. The slot waits, and the claim stays alive meanwhile.
+        Any thread. A slot waits here with its result in memory, while its claim stays alive.
+
+        Raises:
+            DiskError: the disk did not take it in time.
         """
         give_up_s = time.monotonic() + DISK_PATIENCE_S
         while True:
             try:
-                append()
+                return write()
             except DiskError as error:
                 if time.monotonic() > give_up_s or self.should_stop():
-                    return error
+                    raise
                 sys.stderr.write(f"{error}\n")
                 time.sleep(DISK_RETRY_S)
-            else:
-                return None
 
     # --- parts ---
     def _claimed(self) -> bool:
+        """Claim a block if one is to be had; a folder is listed at most once a second."""
+        now_s = time.monotonic()
+        if now_s < self._claim_due_s:
+            return False
         try:
-            return self._queue.claim_one()
+            claimed = self._queue.claim_one()
         except OSError as error:
             # No space for a claim, for a while perhaps. What is held goes on.
-            sys.stderr.write(f"cannot claim: {error}\n")
-            return False
+            claimed = False
+            self._note_unclaimable(error, now_s)
+        else:
+            self._unclaimable_since_s = None
+        self._claim_due_s = 0.0 if claimed else now_s + LINGER_POLL_S
+        return claimed
+
+    def _note_unclaimable(self, error: OSError, now_s: float) -> None:
+        if self._unclaimable_since_s is None:
+            self._unclaimable_since_s = now_s
+            sys.stderr.write(f"cannot claim, trying again for {DISK_PATIENCE_S:.0f} s: {error}\n")
+        elif now_s - self._unclaimable_since_s > DISK_PATIENCE_S:
+            self._fatal = DiskError(f"no claim could be written: {error}")
 
     def _fill(self) -> None:
         """Hand work to free slots while there is time for more."""
@@ -206,3 +233,4 @@ class WorkLoop:
             if recorded.wall_s is not None:
                 self._deadline.wall_s.append(recorded.wall_s)
         self._queue.finished(assignment, valid=not recorded.failed)
+        self._claim_due_s = 0.0

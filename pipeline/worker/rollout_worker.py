@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
+from pipeline.records.failure import DiskError
 from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_rows
@@ -112,7 +113,9 @@ class RolloutWorker:
         server = start_server(self._model, log=server_log, rows=rows)
         stack.callback(server.stop)
         stack.callback(sandboxes.stop_all)
-        self._journal = stack.enter_context(new_journal(self._layout, self._owner.worker))
+        self._journal = stack.enter_context(
+            self.loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
+        )
         return Bench(
             lock=self._lock,
             rows=rows,
@@ -149,8 +152,9 @@ class RolloutWorker:
         if failed and self.loop.should_stop():
             # We pulled the server and the sandbox from under it: nothing is to be learned.
             return Recorded()
-        error = self.loop.put_on_disk(lambda: journal.append_run(record))
-        if error is not None:
+        try:
+            self.loop.patiently(lambda: journal.append_run(record))
+        except DiskError as error:
             return Recorded(error=error)
         return Recorded(ending=record.failure_class.value, failed=failed, wall_s=record.wall_s)
 
