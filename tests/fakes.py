@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from zlib import crc32
 
 from pipeline.protocols import CommandResult
 
@@ -58,7 +59,7 @@ def says(content: str = "", *calls: Message, reasoning: str | None = None, **rep
         message["reasoning"] = reasoning
     if calls:
         message["tool_calls"] = [
-            {"id": f"call_{n}_{abs(hash(str(c))) % 10_000}", **c} for n, c in enumerate(calls)
+            {"id": f"call_{n}_{crc32(str(c).encode()):08x}", **c} for n, c in enumerate(calls)
         ]
     finish = reply.pop("finish_reason", "tool_calls" if calls else "stop")
     return Reply(message=message, finish_reason=finish, **reply)

@@ -23,7 +23,7 @@ from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.spec.model import ModelSpec
 
 _OVERFLOW = re.compile(
-    r"maximum context length|longer than the maximum|context_length_exceeded|exceeds the maximum",
+    r"maximum context length|longer than the maximum|exceeds the max|context_length_exceeded",
     re.IGNORECASE,
 )
 

@@ -243,6 +243,7 @@ def test_no_server_at_all_is_a_server_error():
     [
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
         "The decoder prompt (length 9) is longer than the maximum model length of 8.",
+        "The engine prompt length 9 exceeds the max_model_len 8. Please reduce prompt.",
     ],
 )
 def test_a_prompt_that_does_not_fit_is_an_overflow_and_not_tried_again(text):
