@@ -28,9 +28,12 @@ _ARROW = {
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """Return the Arrow schema of `table`, with units and meanings as field metadata."""
+    """Return the Arrow schema of `table`, with units as field metadata.
+
+    Meanings stay out: they would be half of a small file.
+    """
     fields = [
-        pa.field(c.name, _ARROW[c.type], metadata={"unit": c.unit, "doc": c.doc})
+        pa.field(c.name, _ARROW[c.type], metadata={"unit": c.unit} if c.unit else None)
         for c in table.columns
     ]
     return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})

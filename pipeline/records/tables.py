@@ -40,7 +40,7 @@ T = TypeVar("T")
 _JOURNALS_KEY = b"planprune.journals"
 """In the metadata of `runs`: JSON, how many bytes of each journal the tables were made from."""
 
-ZSTD_LEVEL = 9
+ZSTD_LEVEL = 12
 
 _GRADE_TABLES = {"submitted": "grades", "limit": "limit_grades"}
 
