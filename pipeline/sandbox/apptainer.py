@@ -14,7 +14,7 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -25,7 +25,7 @@ from pipeline.protocols import Purpose
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box
-from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits
+from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, WORKDIR, Limits
 from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.templates import Templates
 
@@ -66,6 +66,9 @@ LAYOUTS = (
 )
 
 
+Checkout = Callable[[Mapping[str, Any], Path], None]
+
+
 class Images(Protocol):
     """Finds the image file of a benchmark row."""
 
@@ -92,6 +95,7 @@ class ApptainerSandboxes:
         root: Path,
         images: Images,
         *,
+        checkout: Checkout | None = None,
         limits: Limits | None = None,
         network: Mapping[Purpose, bool] | None = None,
         layout: str | None = None,
@@ -102,6 +106,7 @@ class ApptainerSandboxes:
         Args:
             root: a folder on a node-local disk, made if absent.
             images: where the rows' images are.
+            checkout: fills a folder with a row's repository, for images that hold none.
             limits: bounds on each sandbox.
             network: whether commands reach the network.
             layout: one of `LAYOUTS` by name; None: the first that works here.
@@ -112,6 +117,7 @@ class ApptainerSandboxes:
         """
         self._root = root
         self._images = images
+        self._checkout = checkout
         self._limits = limits or Limits()
         self._network = {**NO_NETWORK, **(network or {})}
         self._runtime = Runtime(root)
@@ -135,28 +141,36 @@ class ApptainerSandboxes:
         template, held = self._templates.hold(sif, self._images.sif_digest(row))
         try:
             layout = self._chosen_layout(template)
-            folder = folders.create(self._root, ("control", "tmp", "var-tmp", "overlay"))
-            try:
-                if layout.copies:
-                    self._runtime.copy(template, folder / "root")
-                _write_environment(folder / "control" / "environment")
-                shell = _Container(
-                    folder,
-                    self._runtime,
-                    root=folder / "root" if layout.copies else template,
-                    layout=layout,
-                    network=self._network[purpose],
-                    held=held,
-                )
-            except BaseException:
-                folders.discard(folder)
-                raise
+            folder = folders.create(self._root, tuple(_BINDS))
         except BaseException:
             os.close(held)
             raise
+        shell = _Container(folder, self._runtime, held=held)
         box = Box(shell, limits=self._limits)
+        try:
+            self._fill(shell, row, template, layout)
+            shell.prepare(
+                folder / "root" if layout.copies else template,
+                layout,
+                network=self._network[purpose],
+                with_repository=self._checkout is not None,
+            )
+        except BaseException as error:
+            box.stop()
+            if isinstance(error, OSError):
+                raise folders.failed(f"cannot prepare {folder}", error) from error
+            raise
         box.open()
         return box
+
+    def _fill(
+        self, shell: "_Container", row: Mapping[str, Any], template: Path, layout: Layout
+    ) -> None:
+        if layout.copies:
+            self._runtime.copy(template, shell.folder / "root")
+        if self._checkout is not None:
+            self._checkout(row, shell.folder / "testbed")
+        _write_environment(shell.folder / "control" / "environment")
 
     def janitor(self) -> int:
         """Kill and remove the containers of owners that are gone; return how many there were."""
@@ -243,6 +257,8 @@ class Runtime:
         Raises:
             SandboxError: it is no image, or the runtime cannot unpack it.
         """
+        for name in ("APPTAINER_TMPDIR", "APPTAINER_CACHEDIR"):
+            Path(self.env[name]).mkdir(parents=True, exist_ok=True)
         argv = [self.path, "build", "--sandbox", "--fix-perms", str(folder), str(image)]
         done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S, env=self.env, cwd=Path("/"))
         if done.returncode:
@@ -263,34 +279,39 @@ class Runtime:
         (root / _CONTROL.strip("/")).mkdir(exist_ok=True)
 
 
+_BINDS = {
+    "control": _CONTROL,
+    "tmp": "/tmp",
+    "var-tmp": "/var/tmp",
+    "testbed": WORKDIR,
+    "overlay": "",
+}
+"""The folders of a sandbox, and where commands find them."""
+
+
 class _Container(GroupShell):
     """One container: an `exec` of the runtime that lasts as long as its resident shell."""
 
     scope: Literal["namespace", "tree"] = "namespace"
     control = _CONTROL
 
-    def __init__(
-        self,
-        folder: Path,
-        runtime: Runtime,
-        *,
-        root: Path,
-        layout: Layout,
-        network: bool,
-        held: int,
-    ) -> None:
+    def __init__(self, folder: Path, runtime: Runtime, *, held: int) -> None:
         super().__init__(folder)
-        binds = {"control": _CONTROL, "tmp": "/tmp", "var-tmp": "/var/tmp"}
-        for name in ("tmp", "var-tmp"):
-            (folder / name).chmod(0o1777)
         self._runtime = runtime
         self._held: int | None = held
-        self._argv = runtime.exec_argv(
-            root,
-            layout,
-            overlay=folder / "overlay",
-            binds={folder / name: target for name, target in binds.items()},
-            network=network,
+        self._argv: list[str] = []
+
+    def prepare(self, root: Path, layout: Layout, *, network: bool, with_repository: bool) -> None:
+        """Settle how the container is started."""
+        binds = {}
+        for name, target in _BINDS.items():
+            if target and (target != WORKDIR or with_repository):
+                binds[self.folder / name] = target
+            if target.endswith("tmp"):
+                (self.folder / name).chmod(0o1777)
+        overlay = self.folder / "overlay"
+        self._argv = self._runtime.exec_argv(
+            root, layout, overlay=overlay, binds=binds, network=network
         )
 
     def launch(self, argv: Sequence[str]) -> None:

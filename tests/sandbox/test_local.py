@@ -4,33 +4,20 @@ The same promises are checked on real containers in tests/system/test_apptainer.
 """
 
 import os
-import resource
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from promises import *  # noqa: F403 (the tests)
+from promises import LIMITS, ROW, materialise
 
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
-from pipeline.host.proctable import all_processes
-from pipeline.records.failure import DiskError, SandboxError
+from pipeline.records.failure import DiskError
 from pipeline.sandbox.box import Box
-from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.local import LocalSandboxes, bubblewrap_works
-
-ROW = {"instance_id": "toy__one-1"}
-
-
-def materialise(row: Mapping[str, Any], folder: Path) -> None:
-    (folder / "module.py").write_text(f"print({row['instance_id']!r})\n")
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):
-        subprocess.run([*git, *command], cwd=folder, check=True)
 
 
 @pytest.fixture(params=["confined", "plain"])
@@ -41,9 +28,18 @@ def confine(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def factory(tmp_path: Path, confine: bool) -> LocalSandboxes:
-    limits = Limits(output_bytes=20_000, processes=100, memory_bytes=400 << 20)
-    return LocalSandboxes(tmp_path / "root", materialise, limits=limits, confine=confine)
+def factory(root: Path, confine: bool) -> LocalSandboxes:
+    return LocalSandboxes(root, materialise, limits=LIMITS, confine=confine)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def owner_argv(root: Path, confine: bool) -> list[str]:
+    return [sys.executable, "-c", OWNER, str(root), str(confine)]
 
 
 @pytest.fixture
@@ -51,76 +47,6 @@ def sandbox(factory: LocalSandboxes) -> Iterator[Box]:
     box = factory.start(ROW, purpose="rollout")
     yield box
     box.stop()
-
-
-def processes_with(text: bytes) -> list[int]:
-    """Return who lives with `text` in its command line, anywhere on this machine."""
-    found = []
-    for stat in all_processes():
-        try:
-            line = Path(f"/proc/{stat.pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if text in line and stat.state not in "ZX":
-            found.append(stat.pid)
-    return found
-
-
-def soon(condition: Any) -> bool:
-    for _ in range(500):
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def sleep_seconds(sandbox: object) -> str:
-    """Return an odd number of seconds, to find this test's sleeping processes by."""
-    return f"{90_000 + id(sandbox) % 9_999}.{os.getpid()}"
-
-
-def test_a_command_runs_in_a_fresh_copy(factory: LocalSandboxes, sandbox: Box) -> None:
-    result = sandbox.execute("pwd; python module.py; rm module.py", timeout_s=20)
-    assert (result.output, result.returncode) == ("/testbed\ntoy__one-1\n", 0)
-    other = factory.start(ROW, purpose="grade")
-    assert other.execute("cat module.py", timeout_s=20).returncode == 0
-    other.stop()
-
-
-def test_a_failed_command_is_a_result(sandbox: Box) -> None:
-    result = sandbox.execute("echo out; no-such-thing; exit 7", timeout_s=20)
-    assert result.output == "out\nbash: line 1: no-such-thing: command not found\n"
-    assert result.returncode == 7
-
-
-def test_output_and_errors_come_as_one_ordered_stream(sandbox: Box) -> None:
-    result = sandbox.execute("set -x; echo 1; echo 2 >&2", timeout_s=20)
-    assert result.output == "+ echo 1\n1\n+ echo 2\n2\n"
-
-
-def test_two_runs_of_a_command_print_the_same(factory: LocalSandboxes) -> None:
-    command = "env | sort; ls -d $HOME $TMPDIR $TESTBED; python -c 'print({*\"abc\"})'; git status"
-    outputs = set()
-    for _ in range(2):
-        box = factory.start(ROW, purpose="rollout")
-        outputs.add(box.execute(command, timeout_s=20).output)
-        box.stop()
-    assert len(outputs) == 1
-    assert "/testbed" in outputs.pop()
-
-
-def test_the_repository_is_found_under_its_official_name(sandbox: Box) -> None:
-    result = sandbox.execute("cd / && ls /testbed/module.py && cd /testbed && pwd", timeout_s=20)
-    assert result.output == "/testbed/module.py\n/testbed\n"
-
-
-def test_home_and_tmp_are_the_sandboxs_own(factory: LocalSandboxes, sandbox: Box) -> None:
-    sandbox.execute("echo mine > ~/file; echo mine > /tmp/file", timeout_s=20)
-    other = factory.start(ROW, purpose="rollout")
-    result = other.execute("ls ~/file /tmp/file; touch ~/x /tmp/x && echo mine", timeout_s=20)
-    other.stop()
-    assert result.output.count("No such file") == 2
-    assert result.output.endswith("mine\n")
 
 
 def test_a_confined_command_sees_nothing_of_the_machine(
@@ -135,159 +61,6 @@ def test_a_confined_command_sees_nothing_of_the_machine(
     assert "secret\n" not in result.output.replace("/secret", "")
     assert result.output.count("Read-only file system") == 2
     assert "No such process" in result.output
-
-
-def test_the_time_limit_kills_the_whole_tree(sandbox: Box) -> None:
-    odd = sleep_seconds(sandbox)
-    script = f"""
-        echo before
-        setsid sleep {odd} &
-        (sleep {odd} &)
-        (env -i setsid sleep {odd} &)
-        nohup bash -c 'trap "" TERM HUP INT; sleep {odd}' &
-        sleep {odd}"""
-    result = sandbox.execute(script, timeout_s=1)
-    assert result.timed_out
-    assert result.returncode == -1
-    assert result.output == "before\n"
-    assert processes_with(b"sleep\0" + odd.encode()) == []
-    assert sandbox.execute("echo still here", timeout_s=20).output == "still here\n"
-
-
-def test_a_time_limit_spares_what_an_earlier_command_left_running(sandbox: Box) -> None:
-    odd = sleep_seconds(sandbox)
-    assert not sandbox.execute(f"setsid sleep {odd} &", timeout_s=20).timed_out
-    assert sandbox.execute("sleep 600", timeout_s=0.3).timed_out
-    assert len(processes_with(b"sleep\0" + odd.encode())) == 1
-    sandbox.stop()
-    assert processes_with(b"sleep\0" + odd.encode()) == []
-
-
-def test_a_background_child_does_not_delay_the_result(sandbox: Box) -> None:
-    result = sandbox.execute("(sleep 0.2; echo late) & echo now", timeout_s=60)
-    assert result.output == "now\n"
-    # What it prints later belongs to no command.
-    assert sandbox.execute("sleep 0.5; echo next", timeout_s=60).output == "next\n"
-
-
-def test_a_background_child_may_print_without_end(sandbox: Box) -> None:
-    sandbox.execute("yes > /dev/stdout & echo $! > pid", timeout_s=60)
-    assert sandbox.execute("echo next; kill $(cat pid)", timeout_s=60).output == "next\n"
-
-
-def test_a_gigabyte_of_output_is_bounded_in_memory(sandbox: Box) -> None:
-    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = sandbox.execute("echo first; head -c 1000000000 /dev/zero; echo last", timeout_s=120)
-    assert result.output.startswith("first\n")
-    assert result.output.endswith("\0last\n")
-    assert f"\n[{result.dropped_bytes} bytes dropped]\n" in result.output
-    assert result.dropped_bytes == 1_000_000_011 - 20_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 50_000
-
-
-def test_output_that_is_not_utf8_is_kept_with_replacements(sandbox: Box) -> None:
-    assert sandbox.execute(r"printf 'a\377b\303\251\n'", timeout_s=20).output == "a\ufffdb\u00e9\n"
-
-
-def test_a_cut_within_a_character_leaves_no_noise_after_the_gap(sandbox: Box) -> None:
-    half = "for i in {1..9000}; do printf '\\303\\251'; done"
-    result = sandbox.execute(f"{half}; printf x; {half}", timeout_s=60)
-    assert result.output.split(" bytes dropped]\n")[1].strip("\u00e9") == ""
-
-
-def test_a_deleted_working_directory_fails_the_command_and_not_the_sandbox(
-    sandbox: Box,
-) -> None:
-    sandbox.execute("rm -rf /testbed; mkdir -p /tmp/aside; mv /testbed /tmp/aside", timeout_s=20)
-    if sandbox.execute("true", timeout_s=20).returncode:
-        result = sandbox.execute("echo unreachable", timeout_s=20)
-        assert result.output.startswith("cannot enter the working directory /testbed")
-        assert result.returncode == 126
-    sandbox.upload(b"x", "again")
-    assert sandbox.execute("ls", timeout_s=20).output == "again\n"
-
-
-def test_a_command_that_kills_its_shell_costs_only_itself(sandbox: Box) -> None:
-    result = sandbox.execute("echo x > kept; echo bye; kill -KILL $PPID; sleep 5", timeout_s=20)
-    assert (result.output, result.returncode) == ("bye\n", 137)
-    assert sandbox.execute("cat kept", timeout_s=20).output == "x\n"
-
-
-def test_a_very_long_command_runs(sandbox: Box) -> None:
-    text = "é" * 150_000
-    result = sandbox.execute(f"cat > long <<'EOF'\n{text}\nEOF\nwc -c < long", timeout_s=20)
-    assert result.output == "300001\n"
-
-
-def test_many_processes_are_killed_at_the_limit(sandbox: Box) -> None:
-    result = sandbox.execute(":(){ :|:& };:; sleep 600", timeout_s=60)
-    assert "over the sandbox's limit of 100 processes" in result.output
-    assert (result.returncode, result.timed_out) == (-1, False)
-    assert sandbox.execute("echo alive", timeout_s=20).output == "alive\n"
-
-
-def test_a_command_over_the_memory_limit_is_killed(sandbox: Box) -> None:
-    script = "python -c 'x = bytearray(1 << 29); import time; time.sleep(600)'"
-    result = sandbox.execute(script, timeout_s=60)
-    assert "over the sandbox's memory limit of 400 MiB" in result.output
-    assert result.returncode == -1
-
-
-def test_files_cross_in_both_directions(sandbox: Box) -> None:
-    data = bytes(range(256)) * 1000
-    sandbox.upload(data, "deep/er/file")
-    assert sandbox.execute("wc -c < deep/er/file", timeout_s=20).output == "256000\n"
-    assert sandbox.download("/testbed/deep/er/file", limit_bytes=1 << 20) == data
-    assert sandbox.download("deep/er/file", limit_bytes=10) == data[:10]
-    sandbox.upload(b"patch", "/tmp/patch.diff")
-    assert sandbox.execute("cat /tmp/patch.diff", timeout_s=20).output == "patch"
-    with pytest.raises(FileNotFoundError):
-        sandbox.download("absent", limit_bytes=10)
-
-
-def test_a_file_that_cannot_be_written_is_the_sandboxs_error(sandbox: Box) -> None:
-    with pytest.raises(SandboxError, match="cannot upload"):
-        sandbox.upload(b"x", "/proc/nothing/here")
-
-
-def test_stopping_leaves_no_process_and_no_file(factory: LocalSandboxes, tmp_path: Path) -> None:
-    box = factory.start(ROW, purpose="rollout")
-    odd = sleep_seconds(box)
-    box.execute(f"setsid sleep {odd} & mkdir -p a/b; chmod 0 a", timeout_s=20)
-    box.stop()
-    box.stop()
-    assert processes_with(odd.encode()) == []
-    assert list((tmp_path / "root").iterdir()) == []
-    with pytest.raises(SandboxError, match="was stopped"):
-        box.execute("true", timeout_s=1)
-
-
-def test_stopping_from_another_thread_fails_the_command_that_runs(
-    factory: LocalSandboxes, tmp_path: Path
-) -> None:
-    box = factory.start(ROW, purpose="rollout")
-    odd = sleep_seconds(box)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(box.execute, f"sleep {odd}", timeout_s=600)
-        assert soon(lambda: processes_with(b"sleep\0" + odd.encode()))
-        box.stop()
-        with pytest.raises(SandboxError, match="was stopped"):
-            running.result(timeout=60)
-    assert processes_with(odd.encode()) == []
-    assert list((tmp_path / "root").iterdir()) == []
-
-
-def test_sixteen_at_once(factory: LocalSandboxes, tmp_path: Path) -> None:
-    def one(number: int) -> str:
-        box = factory.start(ROW, purpose="rollout")
-        outputs = [box.execute(f"echo {number}-{i}", timeout_s=60).output for i in range(10)]
-        box.stop()
-        return "".join(outputs)
-
-    with ThreadPoolExecutor(16) as pool:
-        outputs = list(pool.map(one, range(16)))
-    assert outputs == ["".join(f"{n}-{i}\n" for i in range(10)) for n in range(16)]
-    assert list((tmp_path / "root").iterdir()) == []
 
 
 def test_a_failed_copy_leaves_nothing(tmp_path: Path) -> None:
@@ -312,40 +85,6 @@ sandbox.execute(f"setsid sleep {sys.argv[3]} &", timeout_s=20)
 print("started", flush=True)
 sandbox.execute(f"sleep {sys.argv[3]}", timeout_s=3000)
 """
-
-
-def test_a_killed_owner_leaves_nothing_after_the_janitor(tmp_path: Path, confine: bool) -> None:
-    odd = sleep_seconds(tmp_path)
-    root = tmp_path / "root"
-    argv = [sys.executable, "-c", OWNER, str(root), str(confine), odd]
-    owner = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    assert owner.stdout.readline() == b"started\n"
-    assert soon(lambda: len(processes_with(b"sleep\0" + odd.encode())) == 2)
-    factory = LocalSandboxes(root, materialise, confine=confine)
-    assert factory.janitor() == 0  # the owner lives
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    owner.stdout.close()
-    assert factory.janitor() == 1
-    assert soon(lambda: not processes_with(odd.encode()))
-    assert list(root.iterdir()) == []
-    assert factory.janitor() == 0
-
-
-def test_the_processes_end_with_a_killed_owner_before_any_janitor(
-    tmp_path: Path, confine: bool
-) -> None:
-    odd = sleep_seconds(tmp_path)
-    argv = [sys.executable, "-c", OWNER, str(tmp_path / "root"), str(confine), odd]
-    owner = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    owner.stdout.readline()
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    owner.stdout.close()
-    assert soon(lambda: not processes_with(odd.encode()))
-    LocalSandboxes(tmp_path / "root", materialise, confine=confine).janitor()
 
 
 def test_the_janitor_does_not_touch_a_process_that_took_over_a_number(tmp_path: Path) -> None:
