@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from pipeline.agent.actions import BASH_TOOL
+from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.mini import prepare_import
 from pipeline.agent.own_tools import ContextTool, OwnTools
 from pipeline.agent.plan_tool import PLANCTL_TOOL
-from pipeline.agent.viewed_model import Elide, RequestIdentity, ViewedModel
+from pipeline.agent.viewed_model import Elide, ViewedModel
 from pipeline.protocols import Completer, Policy, Sandbox, TokenCounter
 from pipeline.records.failure import FailureClass
 from pipeline.records.run_record import CallRecord

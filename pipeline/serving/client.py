@@ -6,30 +6,23 @@ Connections persist, one a thread; proxies are never used. Does not know mini, p
 server is started.
 """
 
-import http.client
 import json
 import random
 import re
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
 from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.serving.connections import Connections, NotSentError, TransientError
 from pipeline.spec.model import ModelSpec
 
 _OVERFLOW = re.compile(
     r"maximum context length|longer than the maximum|exceeds the max|context_length_exceeded",
     re.IGNORECASE,
 )
-
-
-STALE_WITHIN_S = 1.0
-"""A persistent connection that breaks this soon had been closed before the request."""
 
 
 class RequestRefusedError(ServerError):
@@ -79,7 +72,9 @@ class HttpCompleter:
             clock: monotonic, for durations.
             sleep: waits between attempts.
         """
-        self._pool = _Pool(base_url, connect_timeout_s, model.request_timeout_s, api_key, clock)
+        self._pool = Connections(
+            base_url, connect_timeout_s, model.request_timeout_s, api_key, clock
+        )
         self._fixed = _fixed_fields(model)
         self._temperature = model.sampling.temperature
         # vLLM leaves the count out on a miss, and we start it with the count switched on.
@@ -103,9 +98,9 @@ class HttpCompleter:
             try:
                 status, data = self._pool.post("/chat/completions", body)
                 reply = _reply_of(status, data)
-            except _NotSentError as error:
+            except NotSentError as error:
                 failure: Exception = error
-            except _TransientError as error:
+            except TransientError as error:
                 failure = error
                 n_failed_sent += 1
             else:
@@ -182,7 +177,7 @@ def ping_model(
     Raises:
         ServerError: it does not; the message says what it did instead.
     """
-    pool = _Pool(base_url, timeout_s, timeout_s, api_key)
+    pool = Connections(base_url, timeout_s, timeout_s, api_key)
     try:
         listed = _reply_of(*pool.request("GET", "/models", None), needs=("data",))
         names = [str(entry.get("id")) for entry in listed["data"]]
@@ -190,7 +185,7 @@ def ping_model(
             raise ServerError(f"{base_url} serves {', '.join(names) or 'nothing'}, not {name}")
         body = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
         _reply_of(*pool.post("/chat/completions", json.dumps(body).encode()))
-    except (_NotSentError, _TransientError, ContextOverflowError) as error:
+    except (NotSentError, TransientError, ContextOverflowError) as error:
         raise ServerError(f"{base_url} does not answer for {name}: {error}") from error
     finally:
         pool.close()
@@ -208,127 +203,12 @@ def _fixed_fields(model: ModelSpec) -> dict[str, Any]:
     return fields | dict(model.extra_body)
 
 
-class _NotSentError(Exception):
-    """The request never reached the server."""
-
-
-class _TransientError(Exception):
-    """The server failed on a request that it had."""
-
-
-class _Slot:
-    """A thread's connection, closed with the thread if not before."""
-
-    connection: http.client.HTTPConnection | None = None
-
-    def drop(self) -> None:
-        """Close the connection, if there is one."""
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def __del__(self) -> None:
-        self.drop()
-
-
-class _Pool:
-    """Persistent connections to one server, one a thread."""
-
-    def __init__(
-        self,
-        base_url: str,
-        connect_timeout_s: float,
-        read_timeout_s: float,
-        api_key: str | None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        parts = urlsplit(base_url.rstrip("/"))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"base_url is {base_url!r}; give http://HOST:PORT/v1")
-        self.base_url = base_url
-        self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._path = parts.path
-        self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
-        self._headers = {"Content-Type": "application/json"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._clock = clock
-        self._local = threading.local()
-        self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
-
-    def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Return status and body of the answer."""
-        return self.request("POST", path, body)
-
-    def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Return status and body of the answer.
-
-        Raises:
-            _NotSentError: no connection.
-            _TransientError: the connection broke, or the answer did not come in time or whole.
-        """
-        slot = self._slot()
-        connection = slot.connection
-        if connection is not None:
-            started = self._clock()
-            try:
-                return self._exchange(connection, method, path, body)
-            except (OSError, http.client.HTTPException) as error:
-                slot.drop()
-                closed = isinstance(error, http.client.RemoteDisconnected | ConnectionError)
-                # A server closes idle connections: found at once, that is no failure of this call.
-                if not closed or self._clock() - started > STALE_WITHIN_S:
-                    raise _TransientError(_words(error)) from error
-        try:
-            connection = slot.connection = self._connected()
-        except OSError as error:
-            raise _NotSentError(f"cannot connect: {_words(error)}") from error
-        try:
-            return self._exchange(connection, method, path, body)
-        except (OSError, http.client.HTTPException) as error:
-            slot.drop()
-            raise _TransientError(_words(error)) from error
-
-    def close(self) -> None:
-        """Close the connections of all threads; none may be in use."""
-        for slot in list(self._slots):
-            slot.drop()
-
-    def _slot(self) -> _Slot:
-        slot: _Slot | None = getattr(self._local, "slot", None)
-        if slot is None:
-            slot = self._local.slot = _Slot()
-            self._slots.add(slot)
-        return slot
-
-    def _connected(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._connect_timeout_s)
-        connection.connect()
-        connection.sock.settimeout(self._read_timeout_s)
-        return connection
-
-    def _exchange(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
-    ) -> tuple[int, bytes]:
-        connection.request(method, self._path + path, body, self._headers)
-        response = connection.getresponse()
-        data = response.read()
-        if response.will_close:
-            self._slot().drop()
-        return response.status, data
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
 # --- answers -------------------------------------------------------------------------------------
 def _reply_of(
     status: int, data: bytes, needs: tuple[str, ...] = ("choices", "usage")
 ) -> dict[str, Any]:
     if status >= 500 or status in (408, 429):
-        raise _TransientError(f"HTTP {status}: {_shortened(data)}")
+        raise TransientError(f"HTTP {status}: {_shortened(data)}")
     if status >= 400:
         text = data.decode("utf-8", "replace")
         if status == 400 and _OVERFLOW.search(text):
@@ -340,9 +220,9 @@ def _reply_of(
     try:
         reply = json.loads(data)
     except ValueError as error:
-        raise _TransientError(f"the answer is no JSON: {_shortened(data)}") from error
+        raise TransientError(f"the answer is no JSON: {_shortened(data)}") from error
     if not isinstance(reply, dict) or not all(reply.get(name) for name in needs):
-        raise _TransientError(f"the answer lacks {' or '.join(needs)}: {_shortened(data)}")
+        raise TransientError(f"the answer lacks {' or '.join(needs)}: {_shortened(data)}")
     return reply
 
 

@@ -1,0 +1,202 @@
+"""The calls of one run: what each request carries, how long its answer may be, what it cost.
+
+Owns the seeds, the salt, the tool list and the record of every call. A full window is met here: a
+prompt that our estimate took for shorter is tried with less room for the answer before the window
+counts as full. Does not know policies, nor what an answer asks for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.agent.encoded_view import EncodedView, encoded
+from pipeline.protocols import (
+    CallKind,
+    ChatReply,
+    ChatRequest,
+    Completer,
+    RequestedToolCall,
+    TokenCounter,
+)
+from pipeline.records.failure import ContextOverflowError, InfraError
+from pipeline.records.run_record import CallRecord, text_sha256
+from pipeline.records.trajectory import Edit, ToolCall
+from pipeline.spec.model import ModelSpec
+from pipeline.spec.run import request_seed
+
+MIN_COMPLETION_TOKENS = 64
+"""With less room than this for an answer, the window counts as full."""
+TEMPLATE_TOKENS_PER_MESSAGE = 8
+"""What a chat template adds to a message that the offline counter cannot see; an estimate."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestIdentity:
+    """What every request of a run carries beside its messages."""
+
+    seed: int
+    instance_id: str
+    cache_salt: str
+
+
+class Caller:
+    """Sends a run's requests and keeps a record of each."""
+
+    def __init__(
+        self,
+        *,
+        model: ModelSpec,
+        completer: Completer,
+        counter: TokenCounter,
+        view: EncodedView,
+        tools: Sequence[Mapping[str, Any]],
+        parallel_tool_calls: bool,
+        identity: RequestIdentity,
+    ) -> None:
+        self.calls: list[CallRecord] = []
+        self.step_index = 0
+        """Of the last step call; auxiliary calls do not advance it (METHODS 0)."""
+        self.has_tools = model.mode == "tools"
+        self._model, self._completer, self._view = model, completer, view
+        self._identity = identity
+        self._tools = encoded(list(tools)) if self.has_tools else b"[]"
+        self._tools_sha256 = text_sha256(self._tools.decode()) if self.has_tools else None
+        self._tool_tokens = counter.count(self._tools.decode())
+        self._extra: Mapping[str, Any] = (
+            {"parallel_tool_calls": False} if self.has_tools and not parallel_tool_calls else {}
+        )
+        self._unrecorded: list[Edit] = []
+        self._anchor: tuple[int, int, int] | None = None
+        """Served prompt tokens, shown tokens and messages of the last answered call of the view."""
+
+    @property
+    def tool_lists(self) -> dict[str, str]:
+        """The tool list as JSON text, by its hash; empty in text mode."""
+        return {self._tools_sha256: self._tools.decode()} if self._tools_sha256 else {}
+
+    def note_edits(self, edits: Sequence[Edit]) -> None:
+        """Record `edits` with the next call, the first at which they are in force."""
+        self._unrecorded.extend(edits)
+
+    def step(self) -> ChatReply:
+        """Make the next step call.
+
+        Raises:
+            ContextOverflowError: the view, or the answer to it, does not fit the window.
+            InfraError: our side failed.
+        """
+        self.step_index += 1
+        reply = self.send(CallKind.STEP)
+        asked = self.calls[-1].max_tokens
+        if reply.finish_reason == "length" and asked is not None and asked < self._model.max_tokens:
+            why = "the window was full before the answer was complete"
+            self.amend(error=f"overflow: {why}", reply=reply)
+            raise ContextOverflowError(why)
+        return reply
+
+    def send(
+        self,
+        kind: CallKind,
+        *,
+        transient: tuple[Edit, ...] = (),
+        own: tuple[Mapping[str, Any], ...] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """Return the answer to the view under `transient`, or to a conversation of its `own`.
+
+        Raises:
+            ContextOverflowError: the prompt does not fit the window.
+            InfraError: our side failed.
+        """
+        identity = self._identity
+        seed = request_seed(identity.seed, identity.instance_id, kind.value, self.step_index)
+        cap = self._model.max_tokens if max_tokens is None else max_tokens
+        # A conversation of its own shares no prefix with the view and needs no tools.
+        is_view = own is None
+        shown = self._view.tokens_with(transient)
+        sent = CallRecord(
+            step_index=self.step_index,
+            kind=kind.value,
+            message_count=len(self._view.trajectory.messages),
+            edits=tuple(self._unrecorded),
+            transient=transient,
+            messages=own,
+            tools_sha256=self._tools_sha256 if is_view else None,
+            tool_choice=tool_choice,
+            request_seed=seed,
+            temperature=temperature,
+            max_tokens=self._room(cap, shown) if is_view else cap,
+        )
+        self._unrecorded.clear()
+        request = ChatRequest(
+            messages=self._view.sent(transient) if own is None else [encoded(m) for m in own],
+            tools=self._tools if is_view else b"[]",
+            tool_choice=tool_choice,
+            seed=seed,
+            temperature=temperature,
+            max_tokens=sent.max_tokens or cap,
+            cache_salt=identity.cache_salt,
+            extra=self._extra if is_view else {},
+        )
+        reply = self._answer(request, sent)
+        if is_view:
+            self._anchor = (reply.prompt_tokens, shown, sent.message_count)
+        return reply
+
+    def amend(self, *, error: str | None, reply: ChatReply) -> None:
+        """Keep an answer that enters no history on the record of the last call."""
+        self.calls[-1] = replace(
+            self.calls[-1],
+            error=error,
+            reply=reply.content,
+            reply_tool_calls=kept_calls(reply.tool_calls),
+        )
+
+    def _answer(self, request: ChatRequest, sent: CallRecord) -> ChatReply:
+        while True:
+            sent = replace(sent, max_tokens=request.max_tokens)
+            try:
+                reply = self._completer.complete(request)
+            except ContextOverflowError as error:
+                # Our estimate of the prompt may be short: less room is tried until there is none.
+                if request.max_tokens > MIN_COMPLETION_TOKENS:
+                    less = max(MIN_COMPLETION_TOKENS, request.max_tokens // 2)
+                    request = replace(request, max_tokens=less)
+                    continue
+                self.calls.append(replace(sent, error=f"overflow: {error}"))
+                raise
+            except InfraError as error:
+                self.calls.append(replace(sent, error=str(error)))
+                raise
+            self.calls.append(_answered(sent, reply))
+            return reply
+
+    def _room(self, cap: int, shown_tokens: int) -> int:
+        """Return how long the answer may get: `cap`, or what the window leaves."""
+        n_messages = len(self._view.trajectory.messages)
+        served, shown_then, n_then = self._anchor or (self._tool_tokens, 0, 0)
+        prompt = served + shown_tokens - shown_then
+        prompt += TEMPLATE_TOKENS_PER_MESSAGE * (n_messages - n_then)
+        return max(min(cap, self._model.context_length - prompt), MIN_COMPLETION_TOKENS)
+
+
+def kept_calls(calls: Sequence[RequestedToolCall]) -> tuple[ToolCall, ...]:
+    """Return tool calls as records keep them, whether or not they can be used."""
+    return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
+
+
+def _answered(sent: CallRecord, reply: ChatReply) -> CallRecord:
+    return replace(
+        sent,
+        prompt_tokens=reply.prompt_tokens,
+        cached_tokens=reply.cached_tokens,
+        completion_tokens=reply.completion_tokens,
+        reasoning_tokens=reply.reasoning_tokens,
+        latency_s=reply.latency_s,
+        ttft_s=reply.ttft_s,
+        finish_reason=reply.finish_reason,
+        retry_tokens=reply.retry_tokens,
+        started_at=reply.started_at,
+    )

@@ -1,0 +1,131 @@
+"""Persistent HTTP connections to one server, one a thread.
+
+Owns connecting, timeouts, and the difference between a request that never reached the server, one
+that failed there, and an idle connection that had been closed meanwhile. Proxies are never used.
+Does not retry and does not read answers.
+"""
+
+import http.client
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+STALE_WITHIN_S = 1.0
+"""A persistent connection that breaks this soon had been closed before the request."""
+
+
+class NotSentError(Exception):
+    """The request never reached the server."""
+
+
+class TransientError(Exception):
+    """The server failed on a request that it had."""
+
+
+class _Slot:
+    """A thread's connection, closed with the thread if not before."""
+
+    connection: http.client.HTTPConnection | None = None
+
+    def drop(self) -> None:
+        """Close the connection, if there is one."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+class Connections:
+    """Connections to one server. May be shared by threads."""
+
+    def __init__(
+        self,
+        base_url: str,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        api_key: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parts = urlsplit(base_url.rstrip("/"))
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url is {base_url!r}; give http://HOST:PORT/v1")
+        self.base_url = base_url
+        self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path
+        self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._clock = clock
+        self._local = threading.local()
+        self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
+
+    def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer."""
+        return self.request("POST", path, body)
+
+    def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Return status and body of the answer.
+
+        Raises:
+            NotSentError: no connection.
+            TransientError: the connection broke, or the answer did not come in time or whole.
+        """
+        slot = self._slot()
+        connection = slot.connection
+        if connection is not None:
+            started = self._clock()
+            try:
+                return self._exchange(connection, method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                slot.drop()
+                closed = isinstance(error, http.client.RemoteDisconnected | ConnectionError)
+                # A server closes idle connections: found at once, that is no failure of this call.
+                if not closed or self._clock() - started > STALE_WITHIN_S:
+                    raise TransientError(_words(error)) from error
+        try:
+            connection = slot.connection = self._connected()
+        except OSError as error:
+            raise NotSentError(f"cannot connect: {_words(error)}") from error
+        try:
+            return self._exchange(connection, method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            slot.drop()
+            raise TransientError(_words(error)) from error
+
+    def close(self) -> None:
+        """Close the connections of all threads; none may be in use."""
+        for slot in list(self._slots):
+            slot.drop()
+
+    def _slot(self) -> _Slot:
+        slot: _Slot | None = getattr(self._local, "slot", None)
+        if slot is None:
+            slot = self._local.slot = _Slot()
+            self._slots.add(slot)
+        return slot
+
+    def _connected(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._connect_timeout_s)
+        connection.connect()
+        connection.sock.settimeout(self._read_timeout_s)
+        return connection
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
+        connection.request(method, self._path + path, body, self._headers)
+        response = connection.getresponse()
+        data = response.read()
+        if response.will_close:
+            self._slot().drop()
+        return response.status, data
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
