@@ -47,7 +47,7 @@ class SiteSpec:
     """A claim whose counter stood still for so long, on the observer's clock, is taken over."""
     setup: Runtime[tuple[str, ...]] = ()
     """Shell lines before the worker starts (module loads, proxies)."""
-    su_per_core_hour: Runtime[float] = 1.0
+    su_per_core_hour: Runtime[float] = 0.0
     su_per_gpu_hour: Runtime[float] = 0.0
     max_array_size: Runtime[int | None] = None
     """None: ask the site."""
