@@ -39,10 +39,21 @@ def run_all(layout: Layout, lock: Lock, runs: Sequence[PlannedRun], show: Show) 
         StuckError: runs stay open after `max_attempts` rounds of workers.
         KeyboardInterrupt: passed on once the workers have stopped.
     """
-    wait_for_earlier_workers(layout, lambda text: show(text, _now(layout, runs, States(layout))))
+    states = States(layout)
+    wait_for_earlier_workers(layout, lambda text: show(text, progress_of(layout, runs, states)))
     _rounds(layout, lock, runs, show, phase="rollouts")
     if lock.spec.grade:
-        _rounds(layout, lock, runs, show, phase="grading")
+        grade_all(layout, lock, runs, show)
+
+
+def grade_all(layout: Layout, lock: Lock, runs: Sequence[PlannedRun], show: Show) -> None:
+    """Grade what is finished and ungraded; return when all of it is.
+
+    Raises:
+        StuckError: grades stay open after `max_attempts` rounds of workers.
+        KeyboardInterrupt: passed on once the workers have stopped.
+    """
+    _rounds(layout, lock, runs, show, phase="grading")
 
 
 def wait_for_earlier_workers(layout: Layout, say: Callable[[str], None]) -> None:
@@ -152,10 +163,6 @@ def _is_open(states: Mapping[str, RunState], run: PlannedRun, phase: str) -> boo
 def _n_open(runs: Sequence[PlannedRun], states: States, phase: str) -> int:
     known = states.refresh()
     return sum(_is_open(known, run, phase) for run in runs)
-
-
-def _now(layout: Layout, runs: Sequence[PlannedRun], states: States) -> Progress:
-    return progress_of(layout, runs, states)
 
 
 def _stuck_text(layout: Layout, runs: Sequence[PlannedRun], states: States, phase: str) -> str:

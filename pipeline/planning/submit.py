@@ -24,7 +24,8 @@ from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.planning.slurm_site import slurm_parameters
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
-from pipeline.worker import grade_job, rollout_job
+from pipeline.worker.grade_job import main as grade_main
+from pipeline.worker.rollout_job import main as rollout_main
 
 Role = Literal["rollout", "grading"]
 
@@ -177,8 +178,8 @@ def process_identity_of_self() -> ProcessIdentity:
 def _call(layout: Layout, request: JobRequest, index: int) -> tuple[Any, ...]:
     root = str(layout.root.absolute())
     if request.role == "rollout":
-        return rollout_job.main, root, request.model, index
-    return grade_job.main, root, index
+        return rollout_main, root, request.model, index
+    return grade_main, root, index
 
 
 @contextlib.contextmanager

@@ -31,11 +31,6 @@ class Layout:
         return self.root / "sweep.lock.yaml"
 
     @property
-    def analysis_plan(self) -> Path:
-        """The analysis plan that was fixed before the first run (YAML)."""
-        return self.root / "analysis.yaml"
-
-    @property
     def plan(self) -> Path:
         """One row a run, in execution order."""
         return self.root / "plan.parquet"
@@ -46,9 +41,9 @@ class Layout:
         return self.root / "instances.parquet"
 
     @property
-    def prompts(self) -> Path:
-        """The verbatim templates and tool lists, one file an agent."""
-        return self.root / "prompts"
+    def gold(self) -> Path:
+        """How the gold patches fared on this site (JSON); written by `grade --gold`."""
+        return self.root / "gold.json"
 
     @property
     def drain_request(self) -> Path:
@@ -128,6 +123,11 @@ class Layout:
     def table_part(self, name: str, journal: str) -> Path:
         """The rows that one journal brought to a table (`calls`, `messages`, ...)."""
         return self.table(name) / f"{journal}.parquet"
+
+    @property
+    def exports(self) -> Path:
+        """What `export` writes, unless told otherwise."""
+        return self.root / "export"
 
     @property
     def report(self) -> Path:

@@ -1,0 +1,123 @@
+"""Grade what a sweep left ungraded, check a site with the gold patches, or grade a log again.
+
+    python -m pipeline.grade RESULTS             grade on this machine what has no grade yet
+    python -m pipeline.grade RESULTS --gold      grade the gold patches; lists what to quarantine
+    python -m pipeline.grade --from-log TEST_OUTPUT --instance ID --patch FILE --dataset FILE
+
+Launch grades by itself; this is for what is left, and for after a change of the harness.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.benchmarks.rows import DatasetError, load_rows, select_rows
+from pipeline.compact import compact_door
+from pipeline.grading.harness import grade_log
+from pipeline.planning.display import LiveDisplay, counted
+from pipeline.planning.local_run import StuckError, grade_all
+from pipeline.planning.progress import progress_of
+from pipeline.records.failure import DiskError, GradeClass, SandboxError
+from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError, read_lock, read_rows
+from pipeline.records.plan import read_plan
+from pipeline.records.states import States
+from pipeline.worker.gold import GoldGrade, grade_gold
+from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.grade",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", type=Path, nargs="?", help="the results folder")
+    parser.add_argument("--gold", action="store_true", help="grade the gold patches on this site")
+    log = parser.add_argument_group("a stored test log")
+    log.add_argument("--from-log", type=Path, metavar="TEST_OUTPUT", help="the test log")
+    log.add_argument("--instance", metavar="ID", help="whose log it is")
+    log.add_argument("--patch", type=Path, metavar="FILE", help="the patch that was tested")
+    log.add_argument("--dataset", type=Path, metavar="FILE", help="rows in SWE-bench's v5 format")
+    log.add_argument("--json", action="store_true", help="print the report as JSON only")
+    options = parser.parse_args(arguments)
+    try:
+        if options.from_log is not None:
+            return _from_log(parser, options)
+        if options.results is None:
+            parser.error("name a results folder, or a log with --from-log")
+        return _gold(options.results) if options.gold else _ungraded(options.results)
+    except KeyboardInterrupt:
+        print("\nstopped; what was graded is kept. The same command goes on.", file=sys.stderr)
+        return 130
+    except (LockError, DatasetError, StuckError, SandboxError, DiskError, OSError) as error:
+        print(f"grade: {error}", file=sys.stderr)
+        return 2
+
+
+def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    missing = [
+        f"--{name}" for name in ("instance", "patch", "dataset") if getattr(options, name) is None
+    ]
+    if missing:
+        parser.error(f"--from-log also needs {', '.join(missing)}")
+    row = select_rows(load_rows(options.dataset), instance_ids=[options.instance])[0]
+    patch = options.patch.read_bytes().decode("utf-8", "replace")
+    report = grade_log(options.from_log, row, patch)
+    if options.json:
+        print(json.dumps({options.instance: report}))
+        return 0
+    print(json.dumps({options.instance: report}, indent=2))
+    print(f"{options.instance}: {'resolved' if report['resolved'] else 'not resolved'}")
+    return 0
+
+
+def _ungraded(results: Path) -> int:
+    layout = Layout(results)
+    lock, runs = read_lock(layout.lock), read_plan(layout.plan)
+    with LiveDisplay(Console(highlight=False)) as display:
+        grade_all(layout, lock, runs, display.show)
+    compact_door(results)
+    progress = progress_of(layout, runs, States(layout))
+    print(
+        f"{progress.planned} runs = {counted(progress.grade_classes) or 'none graded'}"
+        f" + {progress.planned - sum(progress.grade_classes.values())} without a grade"
+    )
+    return 0 if progress.graded == progress.finished else 1
+
+
+def _gold(results: Path) -> int:
+    layout = Layout(results)
+    spec = read_lock(layout.lock).spec
+    rows = list(read_rows(layout.dataset).values())
+    sandboxes = OpenSandboxes(sandbox_factory(spec, trusted=True))
+    sandboxes.factory.janitor()
+    grades = grade_gold(
+        rows,
+        sandboxes,
+        layout.gold,
+        concurrency=spec.cluster.grading.concurrency,
+        timeout_s=spec.grade_timeout_s,
+        say=_say,
+    )
+    bad = [g for g in grades if g.grade_class is not GradeClass.RESOLVED]
+    print(f"gold patches: {len(grades) - len(bad)} of {len(grades)} resolved here")
+    for grade in bad:
+        print(f"  quarantine {grade.instance_id}: {grade.grade_class}: {grade.reason}")
+    if bad:
+        names = ",".join(g.instance_id for g in bad)
+        print(f"leave them out of the contrasts before launching: analysis.exclusions=[{names}]")
+    return 1 if bad else 0
+
+
+def _say(grade: GoldGrade, n_done: int, n_all: int) -> None:
+    print(f"{n_done}/{n_all} {grade.instance_id}: {grade.grade_class} in {grade.seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
