@@ -20,12 +20,12 @@ CHARACTERS_PER_TOKEN = 3.6
 SIM_VOCABULARY = 151_936
 
 _PIECES = re.compile(
-    # An absolute path, a decimal number, a hash or a drawn-out rule is one token, however long:
-    # the simulation's counts must not change with a scratch folder's name or a test's duration.
+    # An absolute path, a padded number, a hash or a drawn-out rule is one token, however long: the
+    # simulation's counts must not change with a scratch folder's name, a duration or a date.
     r" ?(?<![\w.])/(?:[\w.+@~-]+/)*[\w.+@~-]+"
     r"| ?0x[0-9a-fA-F]+"
     r"| ?\b(?=[a-f]*[0-9])[0-9a-f]{7,40}\b"
-    r"| ?[0-9]+(?:\.[0-9]+)?"
+    r"| *[0-9]+(?:\.[0-9]+)?"
     r"| ?[A-Z]?[a-z]{1,9}"
     r"| ?[A-Z]{1,6}"
     r"|\n\s*"

@@ -22,6 +22,7 @@ def test_sim_counts_ignore_folders_durations_and_hashes():
     assert count("rootdir: /tmp/a/b/c") == count("rootdir: /scratch/user/long-name_1.2/x")
     assert count('File "/a/b.py", line 3') == count('File "/var/x1/Yy_2/z/b.py", line 3')
     assert count("== 3 passed in 0.03s ==") == count("== 3 passed in 12.48s ==")
+    assert count("root 4096 Nov 30 12:17 a.py") == count("root   40 Dec  1 09:05 a.py")
     assert count("=" * 20 + " ok") == count("=" * 19 + " ok")
     assert count("index 0a1b2c3..9f8e7d6") == count("index 1234567..abcdef1")
 

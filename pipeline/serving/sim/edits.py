@@ -43,7 +43,7 @@ def edit_command(edit: FileEdit, *, number: int, title: str, rng: Random) -> str
             "if new in text and (old in new or old not in text):",
             f"    print('{edit.path} already holds the change')",
             "elif old in text:",
-            "    path.write_text(text.replace(old, new, 1))",
+            "    path.write_text(text.replace(old, new, 1) if old else text + new)",
             f"    print('edited {edit.path}')",
             "else:",
             f"    print('old text not found in {edit.path}')",

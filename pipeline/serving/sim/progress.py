@@ -103,15 +103,28 @@ def _after(place: Place, action: Action, recipe: Recipe, *, has_plan: bool) -> P
         return max(place, Place(step, look, 1, 0))
     if action.command in CLOSING:
         return max(place, Place(len(recipe.steps) + 1, CLOSING.index(action.command) + 1))
-    # Without a plan nothing announces a new step but its first command.
-    ahead = range(max(1, place.step), len(recipe.steps) + 1)
-    for step in ahead if not has_plan else ahead[:1]:
+    for step in _possible_steps(place, recipe, has_plan=has_plan):
         reached = _after_command(
             place if step == place.step else Place(step), action.command, recipe
         )
         if reached is not None:
             return reached
     return place
+
+
+def _possible_steps(place: Place, recipe: Recipe, *, has_plan: bool) -> range:
+    """Return the plan steps that a command after `place` can belong to.
+
+    Without a plan nothing announces a new step but its first command, once the step before it
+    is through.
+    """
+    first = max(1, place.step)
+    last = first
+    if not has_plan and 0 < place.step <= len(recipe.steps):
+        step = recipe.steps[place.step - 1]
+        through = place.look >= len(step.explore) and place.check >= len(step.verify)
+        last += through and (step.edit is None or bool(place.edit))
+    return range(first, min(last, len(recipe.steps)) + 1)
 
 
 def _after_planctl(place: Place, action: Action, recipe: Recipe) -> Place:

@@ -26,6 +26,7 @@ class FileEdit:
 
     path: str
     old: str
+    """Empty: `new` is appended to the file."""
     new: str
 
 
@@ -67,7 +68,7 @@ class Recipe:
 
 def _rivals(wrong: FileEdit, edit: FileEdit | None) -> bool:
     """Return whether `wrong` changes the same text as `edit`."""
-    if edit is None or edit.path != wrong.path:
+    if edit is None or edit.path != wrong.path or not (edit.old and wrong.old):
         return False
     return wrong.old in edit.old or edit.old in wrong.old
 
