@@ -90,7 +90,7 @@ def ingest(
                 report.known.append(path)
                 continue
             journal = journal or new_journal()
-            journal.append_run(replace(record, worker=journal.name, node=origin.node))
+            journal.append_run(record if record.worker else replace(record, worker=journal.name))
             known.add(record.run_id)
             report.added.append(record)
             if record.arm == ARM:
@@ -163,7 +163,7 @@ def record_of(
         finished_at=finished_at,
         wall_s=None if run.started_at is None else finished_at - started_at,
         worker="",
-        node="",
+        node=origin.node,
         versions={"mini-swe-agent": run.mini_version},
         extra=extra,
         messages=tuple(run.trajectory.messages),

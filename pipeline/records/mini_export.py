@@ -42,7 +42,7 @@ def mini_from_record(record: RunRecord) -> dict[str, Any]:
     ending = {"exit_status": record.exit_status, "submission": record.patch}
     messages.append({"role": "exit", "content": record.patch, "extra": ending})
     ours = RUN_JSON.dump_python(record, mode="json", exclude_defaults=True)
-    del ours["messages"]
+    ours.pop("messages", None)
     return {
         "info": {
             "model_stats": {"instance_cost": 0.0, "api_calls": len(record.calls)},

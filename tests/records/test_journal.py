@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.records.failure import DiskError, FailureClass
@@ -40,6 +40,7 @@ def test_what_was_appended_reads_back_equal(tmp_path: Path) -> None:
     assert found.damages == ()
 
 
+@settings(max_examples=40)
 @given(runs=st.lists(drawn_runs(), min_size=1, max_size=3))
 def test_any_run_survives_the_journal(
     runs: list[RunRecord], tmp_path_factory: pytest.TempPathFactory

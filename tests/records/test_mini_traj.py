@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from pipeline import ingest as ingest_door
 from pipeline.records.failure import FailureClass
@@ -147,6 +147,7 @@ def test_recordings_of_one_instance_are_replicates(tmp_path: Path) -> None:
     assert len({r["block_id"] for r in rows}) == 2
 
 
+@settings(max_examples=40)
 @given(run=drawn_runs())
 def test_an_exported_run_comes_back_whole(run: RunRecord) -> None:
     data = json.loads(json.dumps(mini_from_record(run)))

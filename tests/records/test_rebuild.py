@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from pipeline.records.columns import TABLES
 from pipeline.records.journal import Journal
@@ -36,6 +36,7 @@ def compacted(layout: Layout, *runs: RunRecord) -> None:
     compact(layout)
 
 
+@settings(max_examples=40)
 @given(run=drawn_runs())
 def test_the_rows_hold_exactly_what_every_call_sent(run: RunRecord) -> None:
     rebuilt = sent_calls(list(message_rows(run)), list(call_rows(run)))
@@ -67,6 +68,7 @@ def test_the_trajectory_comes_back_with_plan_events_and_decisions(tmp_path: Path
     assert len(rebuilt.decisions) == 2
 
 
+@settings(max_examples=40)
 @given(run=drawn_runs())
 def test_a_record_comes_back_whole_from_its_rows(run: RunRecord) -> None:
     tables = RunTables(

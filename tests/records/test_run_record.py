@@ -1,6 +1,6 @@
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from pipeline.records.columns import TABLES
 from pipeline.records.failure import FailureClass
@@ -63,6 +63,7 @@ def test_no_patch_has_no_hash() -> None:
     assert run_row(run_record(patch=""))["patch_sha256"] is None
 
 
+@settings(max_examples=40)
 @given(run=drawn_runs())
 def test_the_rows_of_any_run_fit_the_tables(run: RunRecord) -> None:
     table_of(TABLES["runs"], [run_row(run)])

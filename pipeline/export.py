@@ -1,0 +1,91 @@
+"""Write a results folder's records in the forms that others read.
+
+traj: mini-SWE-agent trajectories, which its inspector opens and `ingest` reads back without loss.
+preds: SWE-bench predictions, one file a cell (agent, model, arm, seed).
+hf: a dataset folder with a card.
+package: everything needed to recompute every number of the report, with checksums.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipeline.compact import compact_door
+from pipeline.host.files import replace_bytes
+from pipeline.records.failure import DiskError
+from pipeline.records.ingested import SUFFIX
+from pipeline.records.journal import disk_errors
+from pipeline.records.layout import Layout, file_name
+from pipeline.records.lock import LockError
+from pipeline.records.mini_export import mini_from_record
+from pipeline.records.package import write_dataset, write_package
+from pipeline.records.predictions import cell_name, write_predictions
+from pipeline.records.rebuild import all_run_tables, record_from, tool_lists
+
+
+def _traj(layout: Layout, out: Path) -> str:
+    tools, n_files = tool_lists(layout), 0
+    for tables in all_run_tables(layout):
+        record = record_from(tables, tools)
+        path = out / file_name(cell_name(tables.run)) / f"{file_name(record.run_id)}{SUFFIX}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_bytes(path, json.dumps(mini_from_record(record), ensure_ascii=False).encode())
+        n_files += 1
+    return f"{n_files} trajectories in {out}; look at them with: mini-extra inspector {out}"
+
+
+def _preds(layout: Layout, out: Path) -> str:
+    paths = write_predictions(layout, out)
+    return f"{len(paths)} cells in {out}; each is a predictions file of the SWE-bench harness"
+
+
+def _hf(layout: Layout, out: Path) -> str:
+    write_dataset(layout, out)
+    return f"dataset folder {out}; its card is {out / 'README.md'}"
+
+
+def _package(layout: Layout, out: Path) -> str:
+    write_package(layout, out)
+    return f"package {out}; recompute everything with: sh {out / 'reproduce.sh'}"
+
+
+FORMATS: dict[str, Callable[[Layout, Path], str]] = {
+    "traj": _traj,
+    "preds": _preds,
+    "hf": _hf,
+    "package": _package,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", type=Path, help="the results folder")
+    parser.add_argument("--format", choices=list(FORMATS), required=True)
+    parser.add_argument("--out", type=Path, help="default: RESULTS/export/FORMAT")
+    options = parser.parse_args(arguments)
+    if not options.results.is_dir():
+        print(f"export: there is no folder {options.results}", file=sys.stderr)
+        return 2
+    layout = Layout(options.results)
+    out = options.out or layout.exports / options.format
+    try:
+        if not compact_door(layout.root).n_runs:
+            print(f"export: {layout.root} has no finished run yet", file=sys.stderr)
+            return 2
+        with disk_errors(f"writing {out}"):
+            print(FORMATS[options.format](layout, out))
+    except (DiskError, FileExistsError, LockError, TimeoutError, ValueError) as error:
+        print(f"export: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
