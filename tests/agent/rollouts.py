@@ -11,7 +11,7 @@ from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.context import prune_tool
 from pipeline.context.elide import elide
 from pipeline.context.policies import policy_for
-from pipeline.protocols import CommandResult
+from pipeline.protocols import CommandResult, Policy
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Trajectory, merged, view_messages
 from pipeline.serving.client import HttpCompleter, RetryPolicy
@@ -51,6 +51,7 @@ def rollout(
     run_id: str = "run-1",
     attempt: int = 1,
     sandbox: EchoSandbox | None = None,
+    policy: Policy | None = None,
     **more: Any,
 ) -> tuple[RunOutcome, list[Message]]:
     """Return what came of a run, and the requests that the server received."""
@@ -65,7 +66,8 @@ def rollout(
                 agent=agent,
                 model=model,
                 plan=arm.plan,
-                policy=policy_for(
+                policy=policy
+                or policy_for(
                     arm,
                     seed=seed,
                     count_tokens=counter,

@@ -391,6 +391,15 @@ def test_an_error_in_the_agents_own_code_is_an_agent_error_with_its_traceback():
     assert len(outcome.calls) == 1
 
 
+def test_a_defect_of_an_arms_policy_is_our_failure_and_not_the_arms():
+    class Careless:
+        def decide(self, trajectory, _standing, _ask):
+            return [] if len(trajectory.turns) == 0 else [][1]
+
+    with pytest.raises(NodeError, match="policy failed: IndexError"):
+        rollout([says("", bash("ls")), submits()], policy=Careless())
+
+
 def test_failed_requests_are_counted_beside_the_run_and_never_in_it():
     replies = iter([says(status=500, body=b"oops"), says("", bash("ls")), submits()])
     outcome, _ = rollout(lambda _: next(replies))
