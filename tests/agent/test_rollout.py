@@ -394,7 +394,7 @@ def test_an_error_in_the_agents_own_code_is_an_agent_error_with_its_traceback():
 def test_a_defect_of_an_arms_policy_is_our_failure_and_not_the_arms():
     class Careless:
         def decide(self, trajectory, _standing, _ask):
-            return [] if len(trajectory.turns) == 0 else [][1]
+            return [] if not trajectory.turns else [trajectory.messages[99]]
 
     with pytest.raises(NodeError, match="policy failed: IndexError"):
         rollout([says("", bash("ls")), submits()], policy=Careless())
