@@ -20,6 +20,8 @@ class Piece:
 
     text: str
     n_tokens: int
+    origin: int | None = None
+    """Index of the message it is, so that two messages with the same text are told apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +50,7 @@ class CacheAccount:
         self._pieces: list[Piece] = []
         self._unit_ends: list[int] = []
         self._token_ends: list[int] = []
-        self._held: set[str] = set()
+        self._held: set[tuple[int | None, str]] = set()
 
     def charge(
         self,
@@ -88,7 +90,7 @@ class CacheAccount:
         if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
             # The one token that is always computed again, of a prompt that was sent before.
             rebilled = 1
-        self._held.update(piece.text for piece in pieces)
+        self._held.update((piece.origin, piece.text) for piece in pieces)
         return CallCache(
             prompt_tokens=total,
             lcp_tokens=lcp,
@@ -169,6 +171,6 @@ class CacheAccount:
         """Return the tokens beyond the prefix of messages that an earlier prompt held."""
         held = 0
         for piece, end in zip(self._pieces[whole:], self._token_ends[whole:], strict=True):
-            if piece.text in self._held:
+            if (piece.origin, piece.text) in self._held:
                 held += min(piece.n_tokens, end - prefix)
         return held

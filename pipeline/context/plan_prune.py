@@ -33,7 +33,7 @@ from pipeline.context.shown import (
 )
 from pipeline.protocols import Ask, TokenCounter
 from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, Turn, merged
-from pipeline.spec.policy import PlanPrune
+from pipeline.spec.policy import PlanPrune, PlanPruneCached
 
 REASON = "prune"
 
@@ -143,7 +143,7 @@ class PlanPrunePolicy:
         ]
 
 
-def cleanup_due(spec: PlanPrune, turn: Turn, trajectory: Trajectory) -> bool:
+def cleanup_due(spec: PlanPrune | PlanPruneCached, turn: Turn, trajectory: Trajectory) -> bool:
     """Return whether the turn that just ended calls for a cleanup.
 
     Completing the plan's last step does not: nothing is left to save. A turn that submitted ends
@@ -151,11 +151,6 @@ def cleanup_due(spec: PlanPrune, turn: Turn, trajectory: Trajectory) -> bool:
     """
     if spec.trigger == "every_k":
         return len(acted_turns(trajectory)) % spec.every_k == 0
-    return plan_step_done(turn, trajectory)
-
-
-def plan_step_done(turn: Turn, trajectory: Trajectory) -> bool:
-    """Return whether `turn` completed a plan step and the plan goes on."""
     return bool(completed_in(turn, trajectory)) and steps_left(trajectory) != 0
 
 

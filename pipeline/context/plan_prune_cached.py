@@ -10,7 +10,7 @@ from pipeline.context import prune_tool
 from pipeline.context.break_even import Prices, QueuedEdit, asking_cost, best_cut
 from pipeline.context.cleanup import CleanupForm, cleanup_prompt, listing
 from pipeline.context.lines import share_seen
-from pipeline.context.plan_prune import asked, plan_step_done
+from pipeline.context.plan_prune import asked, cleanup_due
 from pipeline.context.plan_steps import step_spans, steps_left
 from pipeline.context.reuse_prune import refers
 from pipeline.context.shown import (
@@ -70,7 +70,7 @@ class PlanPruneCachedPolicy:
         sent = position[turn.observations[0].index]
         waiting = self._queue(trajectory, live)
         calls = self._calls_to_come(trajectory, context)
-        if plan_step_done(turn, trajectory) and self._worth_asking(
+        if cleanup_due(self._spec, turn, trajectory) and self._worth_asking(
             trajectory, standing, live, edits, sent, context, calls
         ):
             askable = {k: m for k, m in live.items() if k in edits and k not in waiting}

