@@ -64,6 +64,8 @@ class PlanPruneCached(Strict):
     """`plan_prune` whose choices wait until applying them costs less than keeping them."""
 
     kind: Science[Literal["plan_prune_cached"]] = "plan_prune_cached"
+    trigger: Science[Literal["plan_step", "every_k"]] = "plan_step"
+    every_k: Science[int] = 10
     input_price: Science[float] = 1.0
     cached_price: Science[float] = 0.1
     output_price: Science[float] = 5.0
