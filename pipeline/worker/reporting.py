@@ -66,16 +66,16 @@ class StatusFile:
             "started_at": time.time(),
         }
         self._beat = 0
+        self._phase = ""
         self._due_s = 0.0
         self._history: deque[tuple[float, int, int]] = deque()
 
-    def report(
-        self, phase: str, counts: Counts, in_flight: Sequence[str], *, now: bool = False
-    ) -> None:
-        """Write the file if it is due, or at once; a full disk is no obstacle."""
+    def report(self, phase: str, counts: Counts, in_flight: Sequence[str]) -> None:
+        """Write the file if it is due or the phase is new; a full disk is no obstacle."""
         now_s = self._now_s()
-        if now_s < self._due_s and not now:
+        if now_s < self._due_s and phase == self._phase:
             return
+        self._phase = phase
         self._due_s = now_s + REPORT_EVERY_S
         self._beat += 1
         runs_per_s, tokens_per_s = self._rates(now_s, counts)

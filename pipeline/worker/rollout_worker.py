@@ -85,7 +85,7 @@ class RolloutWorker:
         """
         try:
             if self.loop.found_work():
-                self._status.report("starting the server", self.loop.counts, (), now=True)
+                self._status.report("starting the server", self.loop.counts, ())
                 with contextlib.ExitStack() as stack:
                     self._bench = self._opened(stack)
                     self.loop.run(self._tend, self._pull_plug)

@@ -23,8 +23,11 @@ SMALL = (
     "~arms.no_plan",
     "~arms.sham_cleanup",
 )
-SLOW = "model.sim.latency_ms=30"
-"""Runs then take a second or two, so that there is a middle to kill them in."""
+SHORT = "agent.step_limit=10"
+"""Runs end early, at a limit, and leave a patch or none: quick, and graded as such runs are."""
+
+SLOW = "model.sim.latency_ms=60"
+"""Even short runs then take most of a second, so that there is a middle to kill them in."""
 
 
 def launched(root: Path, *overrides: str) -> Layout:

@@ -18,15 +18,16 @@ from pipeline.records.journal import scan
 from pipeline.records.layout import Layout
 from pipeline.records.states import States
 from pipeline.worker import grade_job, rollout_job
-from tests.worker.conftest import SLOW, MakeSweep, StartWorker, launched, result_of
+from tests.worker.conftest import SHORT, SLOW, MakeSweep, StartWorker, launched, result_of
 
 N_RUNS = 4
+ONE_SLOT = "cluster.rollout.concurrency=1"
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[object, ...]]:
     """The result of the sweep when nothing happens."""
-    layout = launched(tmp_path_factory.mktemp("undisturbed") / "sweep")
+    layout = launched(tmp_path_factory.mktemp("undisturbed") / "sweep", SHORT)
     rollout_job.main(str(layout.root), "sim", 0)
     grade_job.main(str(layout.root), 0)
     result = result_of(layout)
@@ -96,7 +97,7 @@ def servers_of(pid: int) -> list[psutil.Process]:
 def test_a_worker_killed_in_mid_run_leaves_its_runs_to_the_next(
     make_sweep: MakeSweep, start_worker: StartWorker, undisturbed
 ) -> None:
-    layout = make_sweep(SLOW)
+    layout = make_sweep(SHORT, SLOW)
     worker = start_worker(layout)
     wait_for(lambda: n_calls_begun(layout), "a run was in flight", worker)
     servers = servers_of(worker.pid)
@@ -115,7 +116,7 @@ def test_a_worker_killed_in_mid_run_leaves_its_runs_to_the_next(
 def test_a_terminated_worker_publishes_what_is_finished_and_gives_the_rest_back(
     make_sweep: MakeSweep, start_worker: StartWorker, undisturbed, number: int
 ) -> None:
-    layout = make_sweep(SLOW, "cluster.rollout.concurrency=1")
+    layout = make_sweep(SHORT, SLOW, ONE_SLOT)
     worker = start_worker(layout)
     wait_for(lambda: len(journaled_runs(layout)) == 1, "one run was finished", worker)
     wait_for(lambda: n_calls_begun(layout), "the next was in flight", worker)
@@ -130,7 +131,7 @@ def test_a_terminated_worker_publishes_what_is_finished_and_gives_the_rest_back(
 def test_a_drained_worker_finishes_what_is_in_flight_and_starts_nothing(
     make_sweep: MakeSweep, start_worker: StartWorker, undisturbed
 ) -> None:
-    layout = make_sweep(SLOW, "cluster.rollout.concurrency=1")
+    layout = make_sweep(SHORT, SLOW, ONE_SLOT)
     worker = start_worker(layout)
     wait_for(lambda: n_calls_begun(layout), "a run was in flight", worker)
     begun = in_flight(layout)
@@ -144,7 +145,7 @@ def test_a_drained_worker_finishes_what_is_in_flight_and_starts_nothing(
 
 
 def test_a_worker_asked_to_drain_beforehand_starts_nothing(make_sweep: MakeSweep) -> None:
-    layout = make_sweep()
+    layout = make_sweep(SHORT)
     layout.drain_request.touch()
     summary = rollout_job.main(str(layout.root), "sim", 0)
     assert summary["finished"] == 0
@@ -155,7 +156,7 @@ def test_a_worker_asked_to_drain_beforehand_starts_nothing(make_sweep: MakeSweep
 def test_runs_whose_server_was_killed_are_tried_again_and_counted_once(
     make_sweep: MakeSweep, start_worker: StartWorker, undisturbed
 ) -> None:
-    layout = make_sweep(SLOW)
+    layout = make_sweep(SHORT, SLOW)
     worker = start_worker(layout)
     wait_for(lambda: n_calls_begun(layout), "a run was in flight", worker)
     for server in servers_of(worker.pid):
@@ -172,7 +173,7 @@ def test_runs_whose_server_was_killed_are_tried_again_and_counted_once(
 def test_two_workers_share_the_blocks_and_no_run_is_run_twice(
     make_sweep: MakeSweep, start_worker: StartWorker, undisturbed
 ) -> None:
-    layout = make_sweep(SLOW)
+    layout = make_sweep(SHORT, SLOW)
     workers = [start_worker(layout, index=n) for n in range(2)]
     assert [worker.wait(120) for worker in workers] == [0, 0]
     assert sorted(journaled_runs(layout)) == sorted(undisturbed)
@@ -184,7 +185,7 @@ def test_two_workers_share_the_blocks_and_no_run_is_run_twice(
 def test_a_worker_with_nothing_to_claim_starts_no_server(
     make_sweep: MakeSweep, undisturbed
 ) -> None:
-    layout = make_sweep()
+    layout = make_sweep(SHORT)
     assert finish(layout) == undisturbed
     logs = sorted(layout.logs.iterdir())
     summary = rollout_job.main(str(layout.root), "sim", 1)
@@ -195,7 +196,7 @@ def test_a_worker_with_nothing_to_claim_starts_no_server(
 def test_runs_lost_with_a_journal_are_run_again_although_their_block_is_marked_done(
     make_sweep: MakeSweep, undisturbed
 ) -> None:
-    layout = make_sweep()
+    layout = make_sweep(SHORT)
     rollout_job.main(str(layout.root), "sim", 0)
     for path in layout.journal_paths():
         path.unlink()
@@ -207,9 +208,13 @@ set -e
 mount -t tmpfs -o size=400k tmpfs {root}
 cp -r {sweep}/. {root}
 dd if=/dev/zero of={root}/ballast bs=1k 2>/dev/null || true
-{python} -m pipeline.worker.rollout_job {root} --model sim &
+{python} -m pipeline.worker.rollout_job {root} --model sim 2> {sweep}/worker.err &
 worker=$!
-sleep 4
+for n in $(seq 600); do
+  grep -q -i "no space" {sweep}/worker.err && break
+  kill -0 $worker 2> /dev/null || break
+  sleep 0.1
+done
 rm {root}/ballast
 wait $worker
 cp -r {root}/journals/. {sweep}/journals
@@ -225,17 +230,17 @@ def test_a_full_disk_is_waited_for_and_costs_nothing(
     )
     if not may_mount or may_mount.returncode != 0:
         pytest.skip("needs unshare(1) and user namespaces to mount a small file system")
-    layout = make_sweep()
+    layout = make_sweep(SHORT)
     root = tmp_path / "small-disk"
     root.mkdir()
     script = FULL_DISK.format(root=root, sweep=layout.root, python=sys.executable)
     done = run_command(["unshare", "-rm", "bash", "-c", script], timeout_s=120)
     assert done.returncode == 0, done.text
-    assert "no space is left" in done.text.lower() or "No space left" in done.text
+    assert "no space" in (layout.root / "worker.err").read_text().lower()
     grade_job.main(str(layout.root), 0)
     assert result_of(layout) == undisturbed
 
 
 def test_an_unknown_model_is_named_with_those_that_exist(make_sweep: MakeSweep) -> None:
     with pytest.raises(ValueError, match=r"no model 'qwen'.*it has sim"):
-        rollout_job.main(str(make_sweep().root), "qwen", 0)
+        rollout_job.main(str(make_sweep(SHORT).root), "qwen", 0)
