@@ -270,7 +270,7 @@ SUPERSEDED = Table(
     columns=(
         _C("run_id", "string", "", "The run"),
         _C("record", "string", "", "run, grade or limit_grade"),
-        _C("reason", "string", "", "infra_retried, duplicate, stale_patch or regraded"),
+        _C("reason", "string", "", "infra_retried, duplicate or stale_patch"),
         _C("attempt", "int", "", "Its attempt"),
         _C("failure_class", "string", "", "Its failure class or grade class"),
         _C("patch_sha256", "string", "", "Of its patch"),
