@@ -3,7 +3,7 @@
 Every append is one write and one fsync, so a killed worker leaves at most a torn tail, which
 readers ignore. When the disk is full nothing stays half written. A journal has one writer ever:
 it is created exclusively, under a name of its own. Frames are `frames`' business, which record
-wins is `states`'.
+wins is `election`'s.
 """
 
 import errno
@@ -23,7 +23,8 @@ from pipeline.records.failure import DiskError
 from pipeline.records.frames import Damage, Frame, FrameKind, frames_in, packed_frame
 from pipeline.records.grade_record import GradeRecord, ServerSample, grade_row
 from pipeline.records.layout import Layout
-from pipeline.records.run_record import RunRecord, run_row
+from pipeline.records.rows import run_row
+from pipeline.records.run_record import RunRecord
 
 RUN_JSON: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 _GRADE: TypeAdapter[GradeRecord] = TypeAdapter(GradeRecord)

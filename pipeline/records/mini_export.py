@@ -11,7 +11,9 @@ from typing import Any
 
 from pipeline.records.journal import RUN_JSON
 from pipeline.records.mini_traj import FORMAT, text_of, tool_calls_of
-from pipeline.records.run_record import SHARED_REASONS, STEP, CallRecord, RunRecord
+from pipeline.records.pruning import SHARED_REASONS
+from pipeline.records.rows import STEP
+from pipeline.records.run_record import CallRecord, RunRecord
 from pipeline.records.trajectory import Edit, Message, tool_calls_as_sent
 
 OURS = "planprune"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.records.failure import FailureClass
-from pipeline.records.run_record import STEP, CallRecord
+from pipeline.records.rows import STEP
+from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Message, ToolCall, Trajectory
 
 FORMAT = "mini-swe-agent-1.1"

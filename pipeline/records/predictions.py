@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.host.files import replace_bytes
 from pipeline.records.failure import FailureClass
 from pipeline.records.layout import Layout, file_name
-from pipeline.records.run_record import Row
+from pipeline.records.rows import Row
 
 Predictions = dict[str, dict[str, str]]
 

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.records.failure import FailureClass
+from pipeline.records.json_columns import edit_from, tool_calls_from
 from pipeline.records.layout import Layout
-from pipeline.records.run_record import CallRecord, Row, RunRecord, edit_from, tool_calls_from
+from pipeline.records.rows import Row
+from pipeline.records.run_record import CallRecord, RunRecord
 from pipeline.records.schema import check_version
 from pipeline.records.trajectory import (
     Decision,

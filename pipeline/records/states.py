@@ -1,18 +1,18 @@
 """What has become of every run: the single answer, read from tables and journals.
 
-Launch, workers, grading and status all ask here. The answer is read incrementally: journals that
-are already in the tables are not opened, others are read from where the last look ended. Which of
-several records counts is decided here too, for the states and for compaction alike.
+Launch, workers, grading and status all ask here. The answer is read incrementally: every journal
+from where the last look ended, heads only. What the tables hold counts even where a journal has
+been lost since. Which of several records is the result is `election`'s rule.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.records.election import Candidate, winning_grade, winning_run
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.frames import Damage, Frame, FrameKind
 from pipeline.records.journal import GRADE_HEAD, RUN_HEAD, scan
@@ -29,67 +29,6 @@ class Progress(StrEnum):
     DONE = "done"
     """A valid record, no valid grade of its patch yet."""
     GRADED = "graded"
-
-
-Place = tuple[str, int]
-"""Where a record lies: journal and offset."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
-    """One record of a run or of a grade, by its head: enough to decide which one counts."""
-
-    head: Mapping[str, Any]
-    journal: str
-    offset: int
-    in_tables: bool = False
-
-    @property
-    def place(self) -> Place:
-        """Where the record lies."""
-        return (self.journal, self.offset)
-
-    @property
-    def order(self) -> tuple[float, str, int]:
-        """The earlier record wins; the journal's name breaks ties on every machine alike."""
-        return (float(self.head["finished_at"]), self.journal, self.offset)
-
-    @property
-    def is_valid_run(self) -> bool:
-        """True unless our side failed."""
-        return not FailureClass(self.head["failure_class"]).is_infra
-
-    @property
-    def is_valid_grade(self) -> bool:
-        """True unless grading itself failed."""
-        return GradeClass(self.head["grade_class"]) is not GradeClass.GRADE_INFRA
-
-
-def winning_run(candidates: Iterable[Candidate]) -> Candidate:
-    """Return the record that is the run's result (DESIGN 6.5).
-
-    The valid one already in the tables, else the earliest valid one; where none is valid, the
-    latest failure, which is what there is to say about the run.
-    """
-    known = list(candidates)
-    valid = [c for c in known if c.is_valid_run]
-    if not valid:
-        return max(known, key=lambda c: c.order)
-    return min(valid, key=lambda c: (not c.in_tables, c.order))
-
-
-def winning_grade(candidates: Iterable[Candidate], patch_sha256: str | None) -> Candidate:
-    """Return the grade that counts for a run whose result has the patch `patch_sha256`.
-
-    Grades of this very patch come before stale ones, valid ones before failed ones; among equals
-    the one in the tables, then the earliest; among failures the latest.
-    """
-    known = list(candidates)
-    fresh = [c for c in known if c.head["patch_sha256"] == patch_sha256] or known
-    valid = [c for c in fresh if c.is_valid_grade]
-    if not valid:
-        return max(fresh, key=lambda c: c.order)
-    return min(valid, key=lambda c: (not c.in_tables, c.order))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

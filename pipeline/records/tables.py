@@ -2,13 +2,13 @@
 
 Under one claim, and so that a crash at any moment leaves the old tables or the new ones: parts
 first, then the tables that are one file, and `runs` last, whose metadata names what the journals
-held. Journals that have not grown since are not opened. Which record wins is `states`' decision.
+held. Journals that have not grown since are not opened. Which record wins is `election`'s rule.
 """
 
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,21 +19,23 @@ from pydantic import ValidationError
 
 from pipeline.host.files import replace_bytes
 from pipeline.records.columns import TABLES
+from pipeline.records.election import (
+    Candidate,
+    Elected,
+    Place,
+    lost_row,
+    why_lost,
+    winning_grade,
+    winning_run,
+)
 from pipeline.records.exclusive import ExclusiveClaim, exclusive_claim
 from pipeline.records.frames import Damage, Frame, FrameKind
 from pipeline.records.grade_record import grade_row, server_row
 from pipeline.records.journal import disk_errors, grade_of, run_of, samples_of, scan
 from pipeline.records.layout import Layout
-from pipeline.records.run_record import (
-    Row,
-    RunRecord,
-    call_rows,
-    message_rows,
-    plan_event_rows,
-    run_row,
-)
+from pipeline.records.rows import Row, call_rows, message_rows, plan_event_rows, run_row
+from pipeline.records.run_record import RunRecord
 from pipeline.records.schema import check_version, table_of
-from pipeline.records.states import Candidate, Place, winning_grade, winning_run
 
 T = TypeVar("T")
 
@@ -93,22 +95,6 @@ class _Journal:
         yield from (f for f in scan(self.path).frames if f.offset in self.heads)
 
 
-@dataclass(slots=True)
-class _Elected:
-    """The winner of every run or grade, and the records that lost."""
-
-    winners: dict[str, Candidate] = field(default_factory=dict)
-    lost: list[tuple[Candidate, str]] = field(default_factory=list)
-
-    def is_winner(self, run_id: str, place: Place) -> bool:
-        winner = self.winners.get(run_id)
-        return winner is not None and winner.place == place
-
-    def rows(self, found: Mapping[Place, Row]) -> list[Row]:
-        """Return the winners' rows: as found in a journal, else as the table has them."""
-        return [found.get(c.place) or dict(c.head) for c in self.winners.values()]
-
-
 class _Compaction:
     """One compaction under way."""
 
@@ -151,7 +137,7 @@ class _Compaction:
             self._claim.beat()
             yield _Journal(path, {f.offset: (f.kind, f.head) for f in found.frames})
 
-    def _left(self, changed: Iterable[_Journal], runs: _Elected) -> Iterator[_Journal]:
+    def _left(self, changed: Iterable[_Journal], runs: Elected) -> Iterator[_Journal]:
         """Yield the unchanged journals whose parts hold a failure that is now superseded."""
         names = {c.journal for c, _ in runs.lost if c.in_tables} - {j.name for j in changed}
         for path in map(self._layout.journal, sorted(names)):
@@ -180,8 +166,8 @@ class _Compaction:
         return groups
 
     # --- choosing ---
-    def _elected_runs(self, changed: Iterable[_Journal]) -> _Elected:
-        elected = _Elected()
+    def _elected_runs(self, changed: Iterable[_Journal]) -> Elected:
+        elected = Elected()
         groups = self._candidates("runs", changed, lambda k, _: k == FrameKind.RUN)
         for run_id, group in groups.items():
             winner = winning_run(group)
@@ -195,8 +181,8 @@ class _Compaction:
 
     def _elected_grades(
         self, kind: str, changed: Iterable[_Journal], runs: Mapping[str, Candidate]
-    ) -> _Elected:
-        elected = _Elected()
+    ) -> Elected:
+        elected = Elected()
         hash_name = "patch_sha256" if kind == "submitted" else "limit_patch_sha256"
         groups = self._candidates(
             _GRADE_TABLES[kind],
@@ -208,12 +194,12 @@ class _Compaction:
             patch = run.head[hash_name] if run else None
             winner = winning_grade(group, patch)
             elected.winners[run_id] = winner
-            elected.lost += [(c, _why_lost(c, patch)) for c in group if c is not winner]
+            elected.lost += [(c, why_lost(c, patch)) for c in group if c is not winner]
         return elected
 
     # --- writing ---
     def _write_parts(
-        self, journal: _Journal, runs: _Elected, grades: Mapping[str, _Elected]
+        self, journal: _Journal, runs: Elected, grades: Mapping[str, Elected]
     ) -> dict[Place, Row]:
         """Write the parts of one journal; return the rows of `runs` and grades found on the way."""
         rows: dict[Place, Row] = {}
@@ -260,14 +246,14 @@ class _Compaction:
     def _write_single(
         self,
         changed: Iterable[_Journal],
-        runs: _Elected,
-        grades: Mapping[str, _Elected],
+        runs: Elected,
+        grades: Mapping[str, Elected],
         rows: Mapping[Place, Row],
     ) -> None:
-        lost = {c.place: _lost_row("run", c, why) for c, why in runs.lost}
+        lost = {c.place: lost_row("run", c, why) for c, why in runs.lost}
         for kind, elected in grades.items():
             record = "grade" if kind == "submitted" else "limit_grade"
-            lost |= {c.place: _lost_row(record, c, why) for c, why in elected.lost}
+            lost |= {c.place: lost_row(record, c, why) for c, why in elected.lost}
             self._replace(_GRADE_TABLES[kind], elected.rows(rows))
         again = {journal.name for journal in changed}
         old = [r for r in self._old["superseded"] if r["journal"] not in again]
@@ -311,25 +297,6 @@ _PART_ROWS: dict[str, Callable[[RunRecord], Iterable[Row]]] = {
     "messages": message_rows,
     "plan_events": plan_event_rows,
 }
-
-
-def _why_lost(grade: Candidate, patch_sha256: str | None) -> str:
-    if grade.head["patch_sha256"] != patch_sha256:
-        return "stale_patch"
-    return "duplicate" if grade.is_valid_grade else "infra_retried"
-
-
-def _lost_row(record: str, loser: Candidate, reason: str) -> Row:
-    head = loser.head
-    return {
-        "record": record,
-        "reason": reason,
-        "failure_class": head["failure_class" if record == "run" else "grade_class"],
-        "input_tokens": head.get("input_tokens"),
-        "journal": loser.journal,
-        "journal_offset": loser.offset,
-        **{name: head[name] for name in ("run_id", "attempt", "patch_sha256", "finished_at")},
-    }
 
 
 def _decoded(decode: Callable[[Frame], T], frame: Frame, journal: str) -> T:

@@ -17,13 +17,8 @@ from pipeline.records.rebuild import (
     tool_lists,
     trajectory_from,
 )
-from pipeline.records.run_record import (
-    RunRecord,
-    call_rows,
-    message_rows,
-    plan_event_rows,
-    run_row,
-)
+from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
+from pipeline.records.run_record import RunRecord
 from pipeline.records.schema import table_of
 from pipeline.records.tables import compact
 from tests.records.samples import drawn_runs, full_run, sent_messages

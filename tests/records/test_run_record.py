@@ -4,14 +4,8 @@ from hypothesis import given, settings
 
 from pipeline.records.columns import TABLES
 from pipeline.records.failure import FailureClass
-from pipeline.records.run_record import (
-    CallRecord,
-    RunRecord,
-    call_rows,
-    message_rows,
-    plan_event_rows,
-    run_row,
-)
+from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
+from pipeline.records.run_record import CallRecord, RunRecord
 from pipeline.records.schema import table_of
 from tests.records.samples import drawn_runs, full_run, run_record
 

@@ -1,0 +1,136 @@
+"""The table rows that a run becomes: sums, calls, messages, plan events.
+
+Pure. Sums count the calls that were answered; what is unknown stays None.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipeline.records.json_columns import json_text, tool_calls_text, view_edits_of
+from pipeline.records.pruning import prunings_of
+from pipeline.records.run_record import CallRecord, RunRecord
+
+STEP = "step"
+CLEANUP = "cleanup"
+
+Row = dict[str, Any]
+
+
+def summed(values: Iterable[int | float | None]) -> Any:
+    """Return the sum, or None if any part of it is unknown."""
+    total: int | float = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _peak(calls: Iterable[CallRecord]) -> int | None:
+    known = [c.prompt_tokens for c in calls]
+    sizes = [size for size in known if size is not None]
+    return max(sizes) if sizes and len(sizes) == len(known) else None
+
+
+_SAME_NAME = (
+    *("run_id", "sweep", "benchmark", "instance_id", "repo", "model", "agent", "arm", "seed"),
+    *("block_id", "phase", "attempt", "exit_status", "failure", "loop", "template_dropped_tokens"),
+    *("wall_s", "tool_s", "gpu_s", "token_counter", "evidence", "started_at", "finished_at"),
+    *("worker", "node", "patch", "patch_sha256", "limit_patch", "limit_patch_sha256", "commit"),
+)
+
+
+def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) -> Row:
+    """Return the row of `runs`: sums over the calls that were answered, unknown stays None."""
+    calls = [c for c in record.calls if c.answered]
+    steps = [c for c in calls if c.kind == STEP]
+    cleanups = [c for c in calls if c.kind == CLEANUP]
+    others = [c for c in calls if c.kind not in (STEP, CLEANUP)]
+    prunings = prunings_of(record)
+    return {
+        **{name: getattr(record, name) for name in _SAME_NAME},
+        "failure_class": record.failure_class.value,
+        "n_steps": len(steps),
+        "n_calls": len(calls),
+        "input_tokens": summed(c.prompt_tokens for c in calls),
+        "cached_tokens": summed(c.cached_tokens for c in calls),
+        "output_tokens": summed(c.completion_tokens for c in calls),
+        "reasoning_tokens": summed(c.reasoning_tokens for c in calls),
+        "cleanup_input_tokens": summed(c.prompt_tokens for c in cleanups),
+        "cleanup_output_tokens": summed(c.completion_tokens for c in cleanups),
+        "aux_input_tokens": summed(c.prompt_tokens for c in others),
+        "aux_output_tokens": summed(c.completion_tokens for c in others),
+        "peak_context_tokens": _peak(calls),
+        "peak_step_context_tokens": _peak(steps),
+        "n_observations": sum(m.is_observation for m in record.messages),
+        "n_pruned": len(prunings),
+        "pruned_tokens": sum(p.tokens for p in prunings.values()),
+        "n_cleanups": len(cleanups),
+        "retry_tokens": sum(c.retry_tokens for c in record.calls),
+        "model_s": summed(c.latency_s for c in calls),
+        "versions": json_text(record.versions),
+        "extra": json_text(record.extra) if record.extra else None,
+        "journal": journal,
+        "journal_offset": offset,
+    }
+
+
+def call_rows(record: RunRecord) -> Iterator[Row]:
+    """Yield the rows of `calls`."""
+    for index, call in enumerate(record.calls):
+        yield {
+            "run_id": record.run_id,
+            "call_index": index,
+            **{name: getattr(call, name) for name in _CALL_SAME_NAME},
+            "view_edits": view_edits_of(call),
+            "tool_choice": None if call.tool_choice is None else json_text(call.tool_choice),
+            "reply_tool_calls": tool_calls_text(call.reply_tool_calls),
+        }
+
+
+_CALL_SAME_NAME = (
+    *("step_index", "kind", "message_count", "prompt_tokens", "cached_tokens", "lcp_tokens"),
+    *("lcp_block_tokens", "new_tokens", "rebilled_tokens", "completion_tokens"),
+    *("reasoning_tokens", "tools_sha256", "latency_s", "ttft_s", "finish_reason"),
+    *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
+)
+
+
+def message_rows(record: RunRecord) -> Iterator[Row]:
+    """Yield the rows of `messages`."""
+    prunings = prunings_of(record)
+    for message in record.messages:
+        pruning = prunings.get(message.index)
+        yield {
+            "run_id": record.run_id,
+            "message_index": message.index,
+            **{name: getattr(message, name) for name in _MESSAGE_SAME_NAME},
+            "tool_calls": tool_calls_text(message.tool_calls),
+            "truncated": message.dropped_bytes > 0,
+            "pruned_at_call": pruning and pruning.call_index,
+            "prune_reason": pruning and pruning.reason,
+            "replaced_by": pruning and pruning.replaced_by,
+        }
+
+
+_MESSAGE_SAME_NAME = (
+    *("step_index", "role", "tool_call_id", "tool", "command", "returncode", "content"),
+    *("reasoning", "n_tokens", "reasoning_tokens", "n_lines", "dropped_bytes"),
+)
+
+
+def plan_event_rows(record: RunRecord) -> Iterator[Row]:
+    """Yield the rows of `plan_events`."""
+    step_calls = {c.step_index: i for i, c in enumerate(record.calls) if c.kind == STEP}
+    for index, event in enumerate(record.plan_events):
+        yield {
+            "run_id": record.run_id,
+            "event_index": index,
+            "call_index": step_calls.get(event.step_index),
+            **{name: getattr(event, name) for name in _EVENT_SAME_NAME},
+        }
+
+
+_EVENT_SAME_NAME = (
+    *("step_index", "message_index", "action", "plan_step", "title", "status", "outcome"),
+)
