@@ -1,13 +1,15 @@
 """Sandboxes in real containers, by Apptainer (or Singularity) and nothing else.
 
 Owns the runtime's command line. A container is one `exec` of the runtime that runs the sandbox's
-resident shell, over a directory overlay on node-local disk: no instance to lose, no runtime
-start-up per command, no tmpfs of 64 MB. Its process namespace ends with it. Neither root nor
-`/etc/subuid` is needed; files that commands write belong to us on the host, whatever they chown.
+resident shell, over layers on node-local disk: no instance to lose, no runtime start-up per
+command, no tmpfs of 64 MB. Its process namespace ends with it. Neither root nor `/etc/subuid` is
+needed; what commands write belongs to us on the host, whatever they chown, and can be removed.
 
-Three ways to start one are known, and the first that works on a node is used: as root of a user
-namespace that maps only us, as the official images expect; as ourselves in a user namespace; and,
-where user namespaces are off, on a private copy of the extracted image.
+Three ways to a writable root are known, and the first that works on a node is used: an overlay
+mounted by the kernel, one mounted by `fuse-overlayfs`, and, where user namespaces are off, a
+private copy of the image. The overlays are mounted by us and not by the runtime's `--overlay`,
+which leaves out the option without which a user cannot remove a folder of the image. Commands
+are root of a user namespace that maps only us, as the official images expect.
 """
 
 import os
@@ -30,6 +32,10 @@ from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.templates import Templates
 
 _CONTROL = "/.sandbox"
+_VARIABLES = {**COMMAND_ENVIRONMENT, "HOME": "/root", "SANDBOX_PROFILE": "/root/.bashrc"}
+_LAYERS = ("upper", "work", "merged")
+# Writes a file and removes a folder of the image, which takes more than adding to it.
+_PROBE = "echo 1 >/etc/sandbox-probe && mkdir -p /opt && mv /opt /sandbox-probe && rmdir /srv"
 _EXTRACT_TIMEOUT_S = 1800.0
 _PROBE_TIMEOUT_S = 60.0
 _KEEP_FREE_BYTES = 20 << 30
@@ -45,24 +51,40 @@ _ISOLATED = (
 """Also keeps a site's own /opt, or whatever else it binds, from hiding the image's."""
 
 
+_FINISH_ROOT = 'mkdir -p "$2/merged/.sandbox" || exit; shift 2; exec "$@"'
+_OVERLAY_OPTIONS = '"lowerdir=$1,upperdir=$2/upper,workdir=$2/work'
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """A way to give a container its writable root."""
 
     name: str
-    flags: tuple[str, ...]
-    copies: bool
-    """Whether the image is copied for each sandbox, instead of overlaid."""
+    mount: str
+    """Shell lines, run as root of a user namespace of our own, that mount `$2/merged` over the
+    extracted image `$1` and then run what follows; empty: the image is copied instead."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether the image is copied for each sandbox, instead of overlaid."""
+        return not self.mount
 
 
 LAYOUTS = (
     Layout(
-        name="overlay-root",
-        flags=("--fakeroot", "--ignore-subuid", "--ignore-fakeroot-command"),
-        copies=False,
+        name="overlay",
+        # Without userxattr no folder of the image can be removed or renamed (EIO).
+        mount=f'mount -t overlay overlay -o {_OVERLAY_OPTIONS},userxattr" "$2/merged" || exit; '
+        + _FINISH_ROOT,
     ),
-    Layout(name="overlay-user", flags=("--userns",), copies=False),
-    Layout(name="copy", flags=("--writable",), copies=True),
+    Layout(
+        name="fuse-overlay",
+        # In the foreground: the daemon is then ours to end, and none is left behind.
+        mount=f'fuse-overlayfs -f -o {_OVERLAY_OPTIONS}" "$2/merged" & '
+        'for _ in {1..500}; do mountpoint -q "$2/merged" && break; sleep 0.02; done; '
+        'mountpoint -q "$2/merged" || exit; ' + _FINISH_ROOT,
+    ),
+    Layout(name="copy", mount=""),
 )
 
 
@@ -141,16 +163,16 @@ class ApptainerSandboxes:
         template, held = self._templates.hold(sif, self._images.sif_digest(row))
         try:
             layout = self._chosen_layout(template)
-            folder = folders.create(self._root, tuple(_BINDS))
+            folder = folders.create(self._root, (*_BINDS, *_LAYERS))
         except BaseException:
             os.close(held)
             raise
         shell = _Container(folder, self._runtime, held=held)
         box = Box(shell, limits=self._limits)
         try:
-            self._fill(shell, row, template, layout)
+            self._fill(shell, row, template, layout, purpose)
             shell.prepare(
-                folder / "root" if layout.copies else template,
+                template,
                 layout,
                 network=self._network[purpose],
                 with_repository=self._checkout is not None,
@@ -164,13 +186,24 @@ class ApptainerSandboxes:
         return box
 
     def _fill(
-        self, shell: "_Container", row: Mapping[str, Any], template: Path, layout: Layout
+        self,
+        shell: "_Container",
+        row: Mapping[str, Any],
+        template: Path,
+        layout: Layout,
+        purpose: Purpose,
     ) -> None:
         if layout.copies:
-            self._runtime.copy(template, shell.folder / "root")
+            self._runtime.copy(template, shell.folder / "merged")
+        variables = dict(_VARIABLES)
+        if purpose == "rollout":
+            # The arms of a pair should differ by their arm only. Grading stays as the official
+            # harness has it.
+            variables["PYTHONHASHSEED"] = "0"
         if self._checkout is not None:
             self._checkout(row, shell.folder / "testbed")
-        _write_environment(shell.folder / "control" / "environment")
+            variables["PYTHONDONTWRITEBYTECODE"] = "1"
+        _write_environment(shell.folder / "control" / "environment", variables)
 
     def janitor(self) -> int:
         """Kill and remove the containers of owners that are gone; return how many there were."""
@@ -198,31 +231,37 @@ class Runtime:
         Raises:
             SandboxError: neither apptainer nor singularity is on PATH.
         """
-        found = shutil.which("apptainer") or shutil.which("singularity")
-        if found is None:
-            raise SandboxError(
-                "neither apptainer nor singularity is on PATH: load the site's module, or install "
-                "Apptainer (docs/containers.md)"
-            )
-        self.path = found
+        self.path = find_runtime()
         self.env = runtime_environment(environment(), scratch)
+        self.env["APPTAINER_CONFIGDIR"] = str(scratch / "runtime-config")
 
     def exec_argv(
         self,
-        root: Path,
+        template: Path,
+        folder: Path,
         layout: Layout,
         *,
-        overlay: Path,
         binds: Mapping[Path, str],
         network: bool,
     ) -> list[str]:
-        """Return the command that runs what follows it in a container of `root`."""
-        argv = [self.path, "--quiet", "exec", *_ISOLATED, *layout.flags]
-        argv += [] if layout.copies else ["--overlay", str(overlay)]
+        """Return the command that runs what follows it in a container.
+
+        Args:
+            template: the extracted image.
+            folder: the sandbox's; has `upper`, `work` and `merged`, or a copy of the image in
+                `merged`.
+            layout: how its root becomes writable.
+            binds: folders of ours, and where commands find them.
+            network: whether commands share the machine's network, or have none.
+        """
+        argv = [] if layout.copies else ["unshare", "--map-root-user", "--mount"]
+        if layout.mount:
+            argv += ["bash", "-c", layout.mount, "mount", str(template), str(folder)]
+        argv += [self.path, "--quiet", "exec", *_ISOLATED, "--writable"]
         argv += [] if network else ["--net", "--network", "none"]
         for source, target in binds.items():
             argv += ["--bind", f"{source}:{target}"]
-        return [*argv, str(root)]
+        return [*argv, str(folder / "merged")]
 
     def first_that_works(
         self, candidates: Sequence[Layout], template: Path, scratch: Path
@@ -234,15 +273,12 @@ class Runtime:
         """
         complaints = []
         for layout in candidates:
-            folder = folders.create(scratch, ("overlay",))
+            folder = folders.create(scratch, _LAYERS)
             try:
-                root = folder / "root" if layout.copies else template
                 if layout.copies:
-                    self.copy(template, root)
-                argv = self.exec_argv(
-                    root, layout, overlay=folder / "overlay", binds={}, network=True
-                )
-                probe = [*argv, "bash", "-c", "echo 1 >/etc/sandbox-probe && mkdir /sandbox-probe"]
+                    self.copy(template, folder / "merged")
+                argv = self.exec_argv(template, folder, layout, binds={}, network=True)
+                probe = [*argv, "bash", "-c", _PROBE]
                 done = run_command(probe, timeout_s=_PROBE_TIMEOUT_S, env=self.env, cwd=Path("/"))
             finally:
                 folders.discard(folder)
@@ -257,8 +293,6 @@ class Runtime:
         Raises:
             SandboxError: it is no image, or the runtime cannot unpack it.
         """
-        for name in ("APPTAINER_TMPDIR", "APPTAINER_CACHEDIR"):
-            Path(self.env[name]).mkdir(parents=True, exist_ok=True)
         argv = [self.path, "build", "--sandbox", "--fix-perms", str(folder), str(image)]
         done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S, env=self.env, cwd=Path("/"))
         if done.returncode:
@@ -271,7 +305,7 @@ class Runtime:
         Raises:
             SandboxError: it cannot be copied.
         """
-        argv = ["cp", "-a", "--reflink=auto", "--", str(template), str(root)]
+        argv = ["cp", "-aT", "--reflink=auto", "--", str(template), str(root)]
         done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S)
         if done.returncode:
             folders.raise_if_full(root.parent)
@@ -284,7 +318,6 @@ _BINDS = {
     "tmp": "/tmp",
     "var-tmp": "/var/tmp",
     "testbed": WORKDIR,
-    "overlay": "",
 }
 """The folders of a sandbox, and where commands find them."""
 
@@ -301,17 +334,19 @@ class _Container(GroupShell):
         self._held: int | None = held
         self._argv: list[str] = []
 
-    def prepare(self, root: Path, layout: Layout, *, network: bool, with_repository: bool) -> None:
+    def prepare(
+        self, template: Path, layout: Layout, *, network: bool, with_repository: bool
+    ) -> None:
         """Settle how the container is started."""
-        binds = {}
-        for name, target in _BINDS.items():
-            if target and (target != WORKDIR or with_repository):
-                binds[self.folder / name] = target
-            if target.endswith("tmp"):
-                (self.folder / name).chmod(0o1777)
-        overlay = self.folder / "overlay"
+        binds = {
+            self.folder / name: target
+            for name, target in _BINDS.items()
+            if target != WORKDIR or with_repository
+        }
+        for name in ("tmp", "var-tmp"):
+            (self.folder / name).chmod(0o1777)
         self._argv = self._runtime.exec_argv(
-            root, layout, overlay=overlay, binds=binds, network=network
+            template, self.folder, layout, binds=binds, network=network
         )
 
     def launch(self, argv: Sequence[str]) -> None:
@@ -328,11 +363,27 @@ class _Container(GroupShell):
                 self._held = None
 
 
+def find_runtime() -> str:
+    """Return the container runtime's path.
+
+    Raises:
+        SandboxError: there is none.
+    """
+    found = shutil.which("apptainer") or shutil.which("singularity")
+    if found is None:
+        raise SandboxError(
+            "neither apptainer nor singularity is on PATH: load the site's module, or install "
+            "Apptainer (docs/containers.md)"
+        )
+    return found
+
+
 def runtime_environment(env: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Return what the runtime may see of `env`.
 
     Its variables that bind folders or set variables inside are dropped, since both would reach
-    into every sandbox. Its caches go to `scratch`, never to a home folder with a quota.
+    into every sandbox. Its caches go below `scratch`, where they are made if absent,
+    and never to a home folder with a quota.
     """
     kept = {
         name: value
@@ -343,12 +394,13 @@ def runtime_environment(env: Mapping[str, str], scratch: Path) -> dict[str, str]
     for name in ("APPTAINER", "SINGULARITY"):
         kept.setdefault(f"{name}_CACHEDIR", str(scratch / "runtime-cache"))
         kept.setdefault(f"{name}_TMPDIR", str(scratch / "runtime-tmp"))
+        for purpose in ("CACHEDIR", "TMPDIR"):
+            Path(kept[f"{name}_{purpose}"]).mkdir(parents=True, exist_ok=True)
     return kept
 
 
-def _write_environment(path: Path) -> None:
-    variables = {**COMMAND_ENVIRONMENT, "HOME": "/root", "SANDBOX_PROFILE": "/root/.bashrc"}
+def _write_environment(path: Path, variables: Mapping[str, str]) -> None:
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
     # What the runtime tells of itself is no business of a command's, and names paths of ours.
-    lines.append("unset ${!APPTAINER_*} ${!SINGULARITY_*} PROMPT_COMMAND PS1\n")
+    lines.append("unset ${!APPTAINER_*} ${!SINGULARITY_*} PROMPT_COMMAND PS1 LD_LIBRARY_PATH\n")
     path.write_text("".join(lines))
