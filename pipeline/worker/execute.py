@@ -26,6 +26,7 @@ from pipeline.serving.client import HttpCompleter
 from pipeline.serving.tokens import ServedTokens, token_counter
 from pipeline.spec.model import ModelSpec
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
+from pipeline.worker.cache_account import with_cache_account
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
 
@@ -83,6 +84,13 @@ def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
             wall_s=bench.now() - started_at,
         )
     fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
+    fields["calls"] = with_cache_account(
+        outcome.calls,
+        outcome.messages,
+        outcome.tools,
+        model=bench.model,
+        counter=bench.counter,
+    )
     if not bench.lock.spec.salvage_limit_patch:
         fields["limit_patch"] = None
     return _record(planned, attempt, bench, **fields)

@@ -1,0 +1,114 @@
+"""What of every prompt a perfect prefix cache would have had, put into a finished run's calls.
+
+Owns joining a run's record, as the agent leaves it, with the exact accounting of
+`pipeline.context.cache_cost` (METHODS 4, views a and b); what the server itself reported stands
+beside it, untouched. Done once, when a run has ended, and linear in its tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pipeline.context.cache_cost import CacheAccount, CallCache, Piece
+from pipeline.context.prompt_pieces import PromptPieces
+from pipeline.context.shown import ShownTokens
+from pipeline.context.template import rendered_prompt
+from pipeline.protocols import TokenCounter
+from pipeline.records.run_record import CallRecord
+from pipeline.records.trajectory import Edit, Message, Part, Trajectory, merged
+from pipeline.spec.model import ModelSpec
+
+
+def block_tokens_of(model: ModelSpec) -> int | None:
+    """Return the block size of the server's prefix cache, None where the config names none."""
+    match model.kind:
+        case "sim":
+            return model.sim.block_size if model.sim else None
+        case _:
+            return model.serve.block_size
+
+
+def with_cache_account(
+    calls: Sequence[CallRecord],
+    messages: Sequence[Message],
+    tools: Mapping[str, str],
+    *,
+    model: ModelSpec,
+    counter: TokenCounter,
+) -> tuple[CallRecord, ...]:
+    """Return the calls with `lcp_tokens` and its siblings filled in.
+
+    A call without an answer was not billed and keeps None; its edits stay in force all the same.
+
+    Args:
+        calls: of one run, in order.
+        messages: of the run's trajectory.
+        tools: the tool lists that the calls name by hash.
+        model: whose chat template and cache block count.
+        counter: the one that counted the messages.
+    """
+    account = _RunAccount(messages, tools, model, counter)
+    return tuple(account.charged(call) for call in calls)
+
+
+class _RunAccount:
+    """The account of one run, fed call by call."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        tools: Mapping[str, str],
+        model: ModelSpec,
+        counter: TokenCounter,
+    ) -> None:
+        self._messages = messages
+        self._rules = model.template_rules
+        self._tokens = ShownTokens(counter)
+        # Rendered once, into the prefix of every prompt: the list is the same throughout a run.
+        fixed = next(iter(tools.values()), "")
+        self._pieces = PromptPieces(self._tokens, rules=self._rules, tools=fixed)
+        self._account = CacheAccount(counter, block_tokens=block_tokens_of(model))
+        self._seen = Trajectory()
+        self._standing: dict[tuple[int, Part], Edit] = {}
+        self._touched: set[int] = set()
+
+    def charged(self, call: CallRecord) -> CallRecord:
+        self._seen.append(self._messages[len(self._seen.messages) : call.message_count])
+        self._standing = merged(self._standing, call.edits)
+        self._touched |= {edit.message_index for edit in call.edits}
+        if call.prompt_tokens is None:
+            return call
+        cache = self._of_view(call) if call.messages is None else self._aside(call)
+        return replace(
+            call,
+            lcp_tokens=cache.lcp_tokens,
+            lcp_block_tokens=cache.lcp_block_tokens,
+            new_tokens=cache.new_tokens,
+            rebilled_tokens=cache.rebilled_tokens,
+        )
+
+    def _of_view(self, call: CallRecord) -> CallCache:
+        change = self._pieces.update_with(self._seen, self._standing, call.transient, self._touched)
+        self._touched = set()
+        return self._account.charge(
+            change.pieces,
+            kept=change.kept,
+            prompt_tokens=call.prompt_tokens,
+            completion=self._answer_to(call),
+        )
+
+    def _aside(self, call: CallRecord) -> CallCache:
+        asked = list(call.messages or ())
+        pieces = [
+            Piece(text=shown.text, n_tokens=self._tokens.of_text(str(message.get("content") or "")))
+            for shown, message in zip(rendered_prompt(asked, self._rules), asked, strict=True)
+        ]
+        return self._account.charge(pieces, prompt_tokens=call.prompt_tokens, aside=True)
+
+    def _answer_to(self, call: CallRecord) -> str:
+        """Return the answer as the next prompt renders it, where it entered the trajectory."""
+        place = call.message_count
+        if call.kind == "step" and place < len(self._messages):
+            answer = self._messages[place]
+            if answer.role == "assistant":
+                return self._pieces.rendered_answer(answer)
+        return ""
