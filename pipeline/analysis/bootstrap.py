@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-FloatArray = npt.NDArray[np.float64]
+from pipeline.analysis.arrays import FloatArray
 
 DRAWS = 10_000
 """Resamples of a published interval."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.analysis.arrays import BoolArray, FloatArray
 from pipeline.analysis.bootstrap import (
     Estimate,
-    FloatArray,
     geometric_mean_ratios,
     mean_differences,
     ratios_of_sums,
@@ -25,7 +25,7 @@ from pipeline.analysis.equivalence import (
 )
 from pipeline.analysis.medians import median_ratio, ratio_of_medians
 from pipeline.analysis.missing import WorstCase, worst_case_difference
-from pipeline.analysis.outcomes import ArmOutcomes, BoolArray, Group
+from pipeline.analysis.outcomes import ArmOutcomes, Group
 from pipeline.analysis.paired_tests import PairedTest, holm, solve_rate_test
 from pipeline.spec.analysis import AnalysisPlan
 

@@ -16,9 +16,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from pipeline.analysis.bootstrap import Estimate, FloatArray, ratios_of_sums, seed_means
+from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
 from pipeline.analysis.contrasts import Draws
-from pipeline.analysis.outcomes import ArmOutcomes, Group
+from pipeline.analysis.outcomes import ArmOutcomes, Group, shaped_by_arm
 from pipeline.analysis.pricing import PriceList, Pricing
 
 VIEWS: Mapping[str, str] = {
@@ -78,29 +79,9 @@ def usage_of(
         group: whose runs.
         min_prefix: cached prefixes shorter than this are billed in full.
     """
-    place = {
-        str(name): (arm.arm, at)
-        for arm in group.arms.values()
-        for at, name in np.ndenumerate(arm.run_id)
-        if arm.done[at]
-    }
     columns = _usage_columns(connection, min_prefix)
-    names = columns.pop("run_id")
-    shaped: dict[str, dict[str, FloatArray]] = {
-        name: {column: np.full(arm.done.shape, np.nan) for column in columns}
-        for name, arm in group.arms.items()
-    }
-    rows: dict[str, tuple[list[int], list[tuple[int, ...]]]] = {a: ([], []) for a in group.arms}
-    for row, name in enumerate(names.tolist()):
-        if name in place:
-            arm_name, at = place[name]
-            rows[arm_name][0].append(row)
-            rows[arm_name][1].append(at)
-    for arm_name, (sources, targets) in rows.items():
-        index = tuple(np.array(targets, dtype=np.int64).reshape(-1, 2).T)
-        for column, values in columns.items():
-            shaped[arm_name][column][index] = values[sources]
-    return dict(shaped)
+    names = [str(name) for name in columns.pop("run_id").tolist()]
+    return dict(shaped_by_arm(group, names, columns))
 
 
 def _usage_columns(connection: duckdb.DuckDBPyConnection, min_prefix: int) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from math import sqrt
 import numpy as np
 from scipy.special import ndtri
 
-from pipeline.analysis.bootstrap import Estimate, FloatArray, mean_differences, seed_means
+from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.bootstrap import Estimate, mean_differences, seed_means
 
 MIN_DIFFERING = 10
 """Fewer instances that differ than this, and the bootstrap of a solve rate is not trusted."""

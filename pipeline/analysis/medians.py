@@ -6,7 +6,8 @@ counts up along that order, and look where half is reached.
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import Estimate, FloatArray, statistic
+from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.bootstrap import Estimate, statistic
 
 
 def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray
 
 MAX_MISSING_SHARE = 0.01
 """More lost pairs than this, and a contrast is refused unless asked for."""

@@ -7,14 +7,15 @@ on our side are missing too.
 Not here: what the arrays are compared for (`contrasts`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.analysis.bootstrap import FloatArray, seed_means
+from pipeline.analysis.arrays import BoolArray, FloatArray
+from pipeline.analysis.bootstrap import seed_means
 
 METRICS = (
     "input_tokens",
@@ -41,8 +42,6 @@ METRICS = (
     "gpu_s",
 )
 """Columns of `runs` that become arrays."""
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,3 +199,30 @@ def _arm(arm: str, rows: dict[str, npt.NDArray[np.generic]], ids: tuple[str, ...
         run_id=placed_text("run_id"),
         metrics={name: placed(name) for name in METRICS},
     )
+
+
+def shaped_by_arm(
+    group: Group, run_ids: Sequence[str], columns: Mapping[str, FloatArray]
+) -> dict[str, dict[str, FloatArray]]:
+    """Return columns with one value a run as (instances, seeds) arrays, by arm.
+
+    Runs that are not done, or that the columns do not know, are NaN.
+
+    Args:
+        group: whose runs.
+        run_ids: run of each value.
+        columns: name to values, in the order of `run_ids`.
+    """
+    row_of = {name: row for row, name in enumerate(run_ids)}
+    shaped: dict[str, dict[str, FloatArray]] = {}
+    for name, arm in group.arms.items():
+        places = np.argwhere(arm.done)
+        rows = np.array([row_of.get(str(arm.run_id[tuple(at)]), -1) for at in places], dtype=int)
+        known = rows >= 0
+        target = tuple(places[known].reshape(-1, 2).T)
+        shaped[name] = {}
+        for column, values in columns.items():
+            array: FloatArray = np.full(arm.done.shape, np.nan)
+            array[target] = values[rows[known]]
+            shaped[name][column] = array
+    return shaped

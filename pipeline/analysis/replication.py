@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import Estimate, FloatArray, statistic
+from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.bootstrap import Estimate, statistic
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import ArmOutcomes, Group
 

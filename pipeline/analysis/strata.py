@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import Estimate, FloatArray, ratios_of_sums
+from pipeline.analysis.arrays import BoolArray, FloatArray
+from pipeline.analysis.bootstrap import Estimate, ratios_of_sums
 from pipeline.analysis.contrasts import Draws
-from pipeline.analysis.outcomes import ArmOutcomes, BoolArray
+from pipeline.analysis.outcomes import ArmOutcomes
 
 STRATA = ("all tasks", "both solved", "only the arm", "only the reference", "neither")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.figures.style import ArmStyle, axes_of, legend_above, new_figure, thousands
 
 

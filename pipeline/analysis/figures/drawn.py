@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.figures import style
 from pipeline.analysis.figures.context import context_growth, peak_contexts
 from pipeline.analysis.figures.forest import forest

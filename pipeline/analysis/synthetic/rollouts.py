@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray, IntArray
 from pipeline.analysis.synthetic.truth import ArmTruth, Instances, SyntheticSweep
-
-IntArray = npt.NDArray[np.int64]
 
 PLAN_STEPS = 5
 """Plan steps of every made-up run; the last one's end triggers no cleanup."""

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.analysis.synthetic.rollouts import PLAN_STEPS, Calls, IntArray, RunBatch
+from pipeline.analysis.arrays import IntArray
+from pipeline.analysis.synthetic.rollouts import PLAN_STEPS, Calls, RunBatch
 from pipeline.analysis.synthetic.truth import SyntheticSweep
 
 PLACEHOLDER = "[Earlier command output omitted.]"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import expit, logit
 
-from pipeline.analysis.bootstrap import FloatArray
+from pipeline.analysis.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

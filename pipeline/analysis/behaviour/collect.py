@@ -1,0 +1,240 @@
+"""One pass over the messages of a sweep: what every run did, and regret by arm.
+
+Messages are by far the largest table, so they are read one file at a time and never all at once.
+What comes out is one row a run, one row a re-fetch, and one hazard an arm.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
+from pipeline.analysis.behaviour.commands import (
+    Kind,
+    fetches_from_network,
+    kind_of,
+    looks_at_other_commits,
+    named_commit,
+)
+from pipeline.analysis.behaviour.lines import DistinctLines, distinct_lines
+from pipeline.analysis.behaviour.refetch import (
+    NEVER,
+    Outputs,
+    Refetches,
+    eligible_reads,
+    refetches_of,
+)
+from pipeline.analysis.behaviour.regret import Hazard, hazard_of, no_hazard
+
+MAX_BATCH_OUTPUTS = 120_000
+"""Outputs held at once; with 4 kB each that is half a gigabyte."""
+
+ArmKey = tuple[str, str, str, str]
+"""Benchmark, model, agent, arm."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behaviour:
+    """What the runs of a sweep did."""
+
+    run_ids: Sequence[str]
+    columns: Mapping[str, FloatArray]
+    """Column to one value a run, in the order of `run_ids`."""
+    hazards: Mapping[ArmKey, Hazard]
+    refetches: pa.Table
+    """One row a re-fetch."""
+
+
+_SETUP = """
+CREATE TEMP TABLE IF NOT EXISTS call_steps AS
+  SELECT run_id, call_index, step_index, kind FROM calls;
+CREATE TEMP TABLE IF NOT EXISTS step_calls AS
+  SELECT run_id, step_index, min(call_index) AS call_index
+  FROM call_steps WHERE kind = 'step' GROUP BY ALL;
+CREATE TEMP TABLE IF NOT EXISTS run_batches AS
+  SELECT run_id,
+    CAST(floor(sum(n_observations) OVER (ORDER BY run_id) / {size}) AS BIGINT) AS batch
+  FROM (SELECT run_id, coalesce(n_observations, 1) AS n_observations FROM done);
+"""
+
+_OUTPUTS = """
+SELECT d.run_id, m.message_index, m.step_index AS turn, coalesce(s.call_index, 0) AS call,
+  m.pruned_at_call, p.step_index AS pruned_turn, m.replaced_by, m.command, m.content,
+  d.benchmark, d.model, d.agent, d.arm, d.n_steps
+FROM messages m
+JOIN run_batches b ON b.run_id = m.run_id AND b.batch = {batch}
+JOIN done d ON d.run_id = m.run_id
+LEFT JOIN step_calls s ON s.run_id = m.run_id AND s.step_index = m.step_index
+LEFT JOIN call_steps p ON p.run_id = m.run_id AND p.call_index = m.pruned_at_call
+WHERE m.tool IS NOT NULL AND m.tool NOT IN ('planctl', 'prune_observations', 'recall')
+ORDER BY d.run_id, m.message_index
+"""
+
+
+def collected(connection: duckdb.DuckDBPyConnection) -> Behaviour:
+    """Return what every finished run did, by one pass over its outputs."""
+    connection.execute(_SETUP.format(size=MAX_BATCH_OUTPUTS))
+    run_ids: list[str] = []
+    columns: dict[str, list[FloatArray]] = defaultdict(list)
+    hazards: dict[ArmKey, Hazard] = defaultdict(no_hazard)
+    tables: list[pa.Table] = []
+    for rows in _batches(connection):
+        batch = _Batch(rows)
+        run_ids += batch.run_ids
+        for name, values in batch.run_columns().items():
+            columns[name].append(values)
+        for key, hazard in batch.hazards():
+            hazards[key] = hazards[key] + hazard
+        tables.append(batch.refetch_table())
+    return Behaviour(
+        run_ids=run_ids,
+        columns={name: np.concatenate(parts) for name, parts in columns.items()},
+        hazards=dict(hazards),
+        refetches=pa.concat_tables(tables) if tables else pa.table({}),
+    )
+
+
+def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
+    numbers = connection.execute("SELECT DISTINCT batch FROM run_batches ORDER BY 1").fetchall()
+    for (number,) in numbers:
+        rows = connection.sql(_OUTPUTS.format(batch=int(number))).to_arrow_table()
+        if rows.num_rows:
+            yield rows.combine_chunks()
+
+
+class _Batch:
+    """The outputs of some runs, worked out once."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+        runs = rows["run_id"].combine_chunks().dictionary_encode()
+        self.run_ids: list[str] = runs.dictionary.to_pylist()
+        run = _ints(runs.indices)
+        commands = rows["command"].combine_chunks().dictionary_encode()
+        self._codes = _ints(commands.indices.fill_null(len(commands.dictionary)))
+        self._commands = [str(c) for c in commands.dictionary.to_pylist()] + [""]
+        self._kinds = np.array([kind_of(c).value for c in self._commands])[self._codes]
+        self._lines, left_share = _lines_and_left_share(rows)
+        reads = np.isin(self._kinds, [k.value for k in Kind if k.is_read])
+        self.outputs = Outputs(
+            run=run,
+            message_index=_ints(rows["message_index"]),
+            turn=_ints(rows["turn"]),
+            call=_ints(rows["call"]),
+            pruned_at_call=_ints(rows["pruned_at_call"].fill_null(NEVER)),
+            left_share=left_share,
+            is_read=reads,
+            is_write=self._kinds == Kind.WRITE.value,
+            command=rows["command"].combine_chunks(),
+        )
+        self.refetches: Refetches = refetches_of(self.outputs, self._lines)
+        self.eligible: BoolArray = eligible_reads(self.outputs, self._lines)
+
+    def run_columns(self) -> dict[str, FloatArray]:
+        """Return counts by run."""
+        n = len(self.run_ids)
+        found = self.refetches
+        reader = self.outputs.run[found.read]
+
+        def counted(run: IntArray) -> FloatArray:
+            return np.bincount(run, minlength=n).astype(np.float64)
+
+        share = found.visible_share
+        columns = {
+            "n_reads": counted(self.outputs.run[self.eligible]),
+            "n_refetches": counted(reader),
+            "n_refetches_pruned": counted(reader[share <= 0]),
+            "n_refetches_partly": counted(reader[(share > 0) & (share < 1)]),
+            "n_refetches_visible": counted(reader[share >= 1]),
+            "n_refetches_verifying": counted(reader[found.verifies]),
+        }
+        for kind in Kind:
+            columns[f"n_{kind.value}"] = counted(self.outputs.run[self._kinds == kind.value])
+        for name, test in _LEAKS.items():
+            flags = np.array([test(c) for c in self._commands])[self._codes]
+            columns[name] = counted(self.outputs.run[flags])
+        return columns
+
+    def hazards(self) -> Iterator[tuple[ArmKey, Hazard]]:
+        """Yield each arm's hazard."""
+        keys = [
+            pc.fill_null(self._rows[name], "").to_pylist()
+            for name in ("benchmark", "model", "agent", "arm")
+        ]
+        of_output = np.empty(len(self.outputs.run), dtype=object)
+        of_output[:] = list(zip(*keys, strict=True))
+        last_turn = _ints(self._rows["n_steps"].fill_null(0))
+        pruned_turn = _ints(self._rows["pruned_turn"].fill_null(NEVER))
+        for key in sorted(set(of_output.tolist())):
+            mine = np.fromiter((k == key for k in of_output), dtype=bool, count=len(of_output))
+            yield (
+                key,
+                hazard_of(
+                    self.outputs,
+                    self.refetches,
+                    eligible=self.eligible & mine,
+                    last_turn=last_turn,
+                    pruned_turn=pruned_turn,
+                ),
+            )
+
+    def refetch_table(self) -> pa.Table:
+        """Return one row a re-fetch."""
+        found, outputs = self.refetches, self.outputs
+        names = pa.array(self.run_ids)
+        return pa.table(
+            {
+                "run_id": names.take(pa.array(outputs.run[found.read])),
+                "message_index": outputs.message_index[found.read],
+                "source_message_index": outputs.message_index[found.source],
+                "turn": outputs.turn[found.read],
+                "distance_turns": found.distance_turns,
+                "share": found.share,
+                "visible_share": found.visible_share,
+                "verifies": found.verifies,
+                "command": outputs.command.take(pa.array(found.read)),
+            }
+        )
+
+
+_LEAKS: Mapping[str, Any] = {
+    "n_network": fetches_from_network,
+    "n_other_commits": looks_at_other_commits,
+    "n_named_commits": lambda command: named_commit(command) is not None,
+}
+"""Column to the test of a command. Named commits are listed apart: many are of the task's past."""
+
+
+def _lines_and_left_share(rows: pa.Table) -> tuple[DistinctLines, FloatArray]:
+    """Return the outputs' lines, and of each the share that its replacement still shows."""
+    n = rows.num_rows
+    contents = rows["content"].combine_chunks()
+    was_pruned = rows["pruned_at_call"].is_valid().combine_chunks()
+    pruned = np.flatnonzero(was_pruned.to_numpy(zero_copy_only=False))
+    replaced = rows["replaced_by"].combine_chunks().take(pa.array(pruned))
+    lines = distinct_lines(pa.concat_arrays([contents, replaced]))
+    own = lines.output < n
+    of_outputs = DistinctLines(
+        output=lines.output[own], line=lines.line[own], counts=lines.counts[:n]
+    )
+    if not len(pruned):
+        return of_outputs, np.zeros(n)
+    n_lines = int(lines.line.max(initial=0)) + 1
+    keys = of_outputs.output * n_lines + of_outputs.line
+    still = pruned[lines.output[~own] - n] * n_lines + lines.line[~own]
+    shown = np.isin(still, keys, assume_unique=True)
+    left = np.bincount(still[shown] // n_lines, minlength=n).astype(np.float64)
+    return of_outputs, left / np.maximum(of_outputs.counts, 1)
+
+
+def _ints(values: Any) -> IntArray:
+    """Return a column without nulls as 64-bit integers."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    numbers: IntArray = array.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
