@@ -3,8 +3,8 @@
 import re
 from functools import lru_cache
 
-_NUMBER = re.compile(r"^\s*(?:[\w./+@-]+:)?\d+[:\t-]\s?|^\s*\d+\s{2,}")
-"""Line numbers as `cat -n`, `nl`, `grep -n` and listings of several files print them."""
+_NUMBER = re.compile(r"^\s*(?:[\w./+@-]+?[:-])?\d+[:\t-]")
+"""Line numbers as `cat -n`, `nl` and `grep -n` print them, with the path where there is one."""
 
 
 @lru_cache(maxsize=2048)
