@@ -55,6 +55,12 @@ def process_identity(pid: int) -> ProcessIdentity | None:
     return None if stat is None else ProcessIdentity(pid, stat.start_ticks)
 
 
+def this_machine() -> str:
+    """Return what names this boot and process namespace: where it is equal, ids compare."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+
+
 def is_alive(identity: ProcessIdentity) -> bool:
     """Return whether that very process runs; a zombie does not."""
     stat = process_stat(identity.pid)

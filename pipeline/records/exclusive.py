@@ -2,9 +2,11 @@
 
 The claim is a file that appears complete (a link), holds a heartbeat counter, and is stale when
 the counter did not move for a while on the observer's own clock: clocks of nodes differ, and locks
-on Lustre do not hold. Blocks of a sweep are claimed elsewhere.
+on Lustre do not hold. A holder that was killed on this very machine is known to be dead at once.
+Blocks of a sweep are claimed elsewhere.
 """
 
+import json
 import os
 import secrets
 import time
@@ -14,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.host.files import create_exclusive
+from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, this_machine
 
 _COUNTER = b"%020d"
+_COUNTER_BYTES = 20
 
 
 class ClaimLostError(Exception):
@@ -82,13 +86,12 @@ def _acquired(
     started = now_s()
     seen, seen_since = None, started
     while True:
-        token = b" " + secrets.token_hex(8).encode()
-        if create_exclusive(path, _COUNTER % 0 + token + b"\n"):
+        if create_exclusive(path, _COUNTER % 0 + _this_holder()):
             return ExclusiveClaim(path=path, fd=os.open(path, os.O_RDWR | os.O_CLOEXEC))
         looked = _content(path)
         if looked != seen:
             seen, seen_since = looked, now_s()
-        elif seen is not None and now_s() - seen_since >= stale_s:
+        if seen is not None and (now_s() - seen_since >= stale_s or _is_dead(seen)):
             _remove_stale(path, seen)
             continue
         if now_s() - started >= wait_s:
@@ -98,6 +101,29 @@ def _acquired(
         time.sleep(poll_s)
 
 
+def _this_holder() -> bytes:
+    """Return what follows the counter: who holds, and a nonce that makes the claim unique."""
+    identity = process_identity(os.getpid())
+    holder = {
+        "machine": this_machine(),
+        "pid": os.getpid(),
+        "start_ticks": identity.start_ticks if identity else None,
+        "nonce": secrets.token_hex(8),
+    }
+    return b" " + json.dumps(holder).encode() + b"\n"
+
+
+def _is_dead(content: bytes) -> bool:
+    """Return whether the holder ran on this machine and is gone."""
+    try:
+        holder = json.loads(content.partition(b" ")[2])
+        if holder["machine"] != this_machine() or holder["start_ticks"] is None:
+            return False
+        return not is_alive(ProcessIdentity(holder["pid"], holder["start_ticks"]))
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def _remove_stale(path: Path, stale: bytes) -> None:
     """Move the stale claim away; if a live one took its place in between, put that back."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.stale")
@@ -105,7 +131,7 @@ def _remove_stale(path: Path, stale: bytes) -> None:
         path.rename(aside)
     except FileNotFoundError:
         return
-    if _content(aside) != stale:
+    if (_content(aside) or b"")[_COUNTER_BYTES:] != stale[_COUNTER_BYTES:]:
         with suppress(FileExistsError):
             os.link(aside, path)
     aside.unlink()

@@ -245,8 +245,8 @@ def disk_errors(doing: str) -> Iterator[None]:
         if error.errno not in _DISK_ERRNOS:
             raise
         raise DiskError(
-            f"{doing}: {_DISK_ERRNOS[error.errno]}. Free some space or move the results "
-            "folder, then launch again: finished runs are kept, this one is run again"
+            f"{doing}: {_DISK_ERRNOS[error.errno]}. Make room or move the folder, then run the "
+            "command again: all that was finished is kept, and nothing is left half written"
         ) from error
 
 

@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pipeline.host.files import create_exclusive, sync_folder
-from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity
+from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, this_machine
 from pipeline.records.layout import Layout
 
 _COUNTER_AT = len('{"counter":"')
@@ -57,12 +57,6 @@ def this_owner(worker: str, slurm_job: str | None = None) -> Owner:
         slurm_job=slurm_job,
         nonce=secrets.token_hex(8),
     )
-
-
-def this_machine() -> str:
-    """Return what identifies the process table that this process sees."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
 
 
 class Liveness(StrEnum):

@@ -1,3 +1,6 @@
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,25 @@ def test_a_holder_whose_counter_stands_still_is_taken_over(tmp_path: Path) -> No
             claim.check()
         assert not path.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_that_was_killed_on_this_machine_is_taken_over_at_once(tmp_path: Path) -> None:
+    script = (
+        "import sys, os, signal; from pathlib import Path; "
+        "from pipeline.records.exclusive import exclusive_claim\n"
+        "with exclusive_claim(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = tmp_path / "c"
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert path.exists()
+    with exclusive_claim(path, wait_s=5, stale_s=1e9) as claim:
+        claim.check()
 
 
 def test_a_claim_that_was_lost_is_not_removed_by_its_old_holder(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ print([f.head["run_id"] for f in scan(journal.path).frames], scan(journal.path).
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    assert "launch again" in done.stdout
+    assert "command again: all that was finished is kept" in done.stdout
     assert done.stdout.splitlines()[-1] == "['r0', 'r2'] ()"
 
 
