@@ -19,7 +19,6 @@ from pipeline.host.files import create_exclusive
 from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, this_machine
 
 _COUNTER = b"%020d"
-_COUNTER_BYTES = 20
 
 
 class ClaimLostError(Exception):
@@ -125,13 +124,13 @@ def _is_dead(content: bytes) -> bool:
 
 
 def _remove_stale(path: Path, stale: bytes) -> None:
-    """Move the stale claim away; if a live one took its place in between, put that back."""
+    """Move the stale claim away; put it back if it moved or was replaced in between."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.stale")
     try:
         path.rename(aside)
     except FileNotFoundError:
         return
-    if (_content(aside) or b"")[_COUNTER_BYTES:] != stale[_COUNTER_BYTES:]:
+    if _content(aside) != stale:
         with suppress(FileExistsError):
             os.link(aside, path)
     aside.unlink()
