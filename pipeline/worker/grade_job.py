@@ -26,9 +26,8 @@ from pipeline.grading.verdict import Grade, has_content, infra_failed, without_p
 from pipeline.host.environment import environment
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
 from pipeline.records.failure import DiskError, GradeClass
-from pipeline.records.frames import FrameKind
 from pipeline.records.grade_record import GradeRecord, PatchKind
-from pipeline.records.journal import Journal, frame_at, grade_of, new_journal, run_of, scan
+from pipeline.records.journal import Journal, frame_at, new_journal, run_of
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock, read_rows
 from pipeline.records.plan import blocks_of, read_plan
@@ -37,6 +36,7 @@ from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.claims import ClaimBoard, Owner, this_owner
 from pipeline.worker.deadline import Deadline
+from pipeline.worker.grade_cache import PREFIX, cached_grades
 from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
 from pipeline.worker.loop import Recorded, WorkLoop
@@ -45,8 +45,6 @@ from pipeline.worker.rollout_job import worker_name
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.stopping import StopWatch, launcher_of
 
-PREFIX = "grade-"
-"""Of grading workers' names, of their journals and of their claims."""
 N_TRIES = 2
 """Of a grading that runs into the time limit, each in a fresh sandbox."""
 
@@ -315,40 +313,6 @@ def _keep_log(run_id: str, kind: PatchKind, attempt: int, grade: Grade, bench: G
     with contextlib.suppress(OSError):
         name = f"{run_id}/{kind}-{attempt}.test_output.txt"
         bench.logs.add(name, grade.test_output, now_s=bench.now())
-
-
-def cached_grades(layout: Layout) -> GradeCache:
-    """Return what grading workers have journaled so far, for patches that come again."""
-    cache = GradeCache()
-    for path in layout.journal_paths():
-        if not path.stem.startswith(PREFIX):
-            continue
-        for frame in scan(path).frames:
-            if frame.kind == FrameKind.GRADE and frame.head["patch_sha256"] is not None:
-                record = grade_of(frame)
-                cache.add(_key_of(record), _grade_in(record))
-    return cache
-
-
-def _key_of(record: GradeRecord) -> GradeKey:
-    assert record.patch_sha256 is not None
-    return GradeKey(
-        record.instance_id, record.patch_sha256, record.image_digest, record.harness_version
-    )
-
-
-def _grade_in(record: GradeRecord) -> Grade:
-    return Grade(
-        grade_class=record.grade_class,
-        reason=record.failure or "",
-        patch_exists=record.patch_exists,
-        patch_applied=record.patch_applied,
-        f2p_passed=record.f2p_passed,
-        f2p_total=record.f2p_total,
-        p2p_passed=record.p2p_passed,
-        p2p_total=record.p2p_total,
-        report=json.loads(record.report or "{}"),
-    )
 
 
 def _main(argv: Sequence[str] | None = None) -> int:

@@ -57,13 +57,25 @@ class WorkLoop:
         *,
         concurrency: int,
         work: Callable[[Assignment], Recorded],
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Prepare the loop; `work` runs in threads of its own and records what it did."""
+        """Prepare the loop.
+
+        Args:
+            queue: what is next.
+            deadline: whether there is time for it.
+            stop: reasons to start nothing more.
+            status: the worker's status file.
+            concurrency: how much is in flight at most.
+            work: runs in threads of its own, and records what it did.
+            has_room: False while what all of it shares (a server) can take no more.
+        """
         self.counts = Counts()
         self.stopped_by: Stop | None = None
         self.n_recorded = 0
         """Valid results that this attempt put on disk."""
         self._queue, self._deadline, self._stop, self._status = queue, deadline, stop, status
+        self._has_room = has_room
         self._slots: Slots[Assignment, Recorded] = Slots(concurrency, work)
         self._in_flight: dict[str, Assignment] = {}
         self._aborting = False
@@ -170,7 +182,7 @@ class WorkLoop:
 
     def _fill(self) -> None:
         """Hand work to free slots while there is time for more."""
-        while self._slots.has_free and self._deadline.may_start():
+        while self._slots.has_free and self._deadline.may_start() and self._has_room():
             assignment = self._queue.from_held()
             if assignment is None and self._claimed():
                 assignment = self._queue.from_held()

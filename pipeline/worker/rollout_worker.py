@@ -8,6 +8,7 @@ What a run is, is `execute`'s; which run is next, `blocks`'; the loop itself, `l
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
@@ -25,8 +26,9 @@ from pipeline.worker.execute import Bench, counter_for, execute_run
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
 from pipeline.worker.reporting import StatusFile
+from pipeline.worker.sampling import ServerSampler
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
-from pipeline.worker.servers import start_server
+from pipeline.worker.servers import Place, start_server
 from pipeline.worker.stopping import StopWatch
 
 
@@ -47,11 +49,14 @@ class RolloutWorker:
         spec = lock.spec
         self._layout, self._lock, self._owner = layout, lock, owner
         self._model = spec.models[model]
-        self._job = slurm_job(env)
-        self._status = StatusFile(layout, owner, role="rollout", model=model, job=self._job)
+        job = slurm_job(env)
+        self._env = env
+        self._node = job.node if job and job.node else owner.host
+        self._status = StatusFile(layout, owner, role="rollout", model=model, job=job)
         self._meter = BusyMeter()
         self._bench: Bench | None = None
         self._journal: Journal | None = None
+        self._sampler: ServerSampler | None = None
         runs = read_plan(layout.plan)
         states = States(layout)
         self._queue = BlockQueue(
@@ -75,6 +80,7 @@ class RolloutWorker:
             self._status,
             concurrency=spec.cluster.rollout.concurrency,
             work=self._run_and_record,
+            has_room=lambda: self._sampler is None or self._sampler.has_room(),
         )
 
     def run(self) -> dict[str, Any]:
@@ -109,12 +115,24 @@ class RolloutWorker:
         factory = sandbox_factory(self._lock.spec, trusted=self._model.kind == "sim")
         factory.janitor()
         sandboxes = OpenSandboxes(factory)
-        server_log = self._layout.log(f"{self._owner.worker}.server")
-        server = start_server(self._model, log=server_log, rows=rows)
+        scratch = self._lock.spec.cluster.scratch
+        place = Place(
+            log=self._layout.log(f"{self._owner.worker}.server"),
+            env=self._env,
+            node=self._node,
+            scratch=Path(scratch) if scratch else None,
+            should_stop=self.loop.should_stop,
+        )
+        server = start_server(self._model, place, rows)
         stack.callback(server.stop)
         stack.callback(sandboxes.stop_all)
         self._journal = stack.enter_context(
             self.loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
+        )
+        self._sampler = stack.enter_context(
+            ServerSampler(
+                server, self._journal, worker=self._owner.worker, env=self._env, now=time.time
+            )
         )
         return Bench(
             lock=self._lock,
@@ -125,7 +143,7 @@ class RolloutWorker:
             meter=self._meter,
             counter=counter_for(self._model, server),
             worker=self._owner.worker,
-            node=self._job.node if self._job and self._job.node else self._owner.host,
+            node=self._node,
             now=time.time,
             should_stop=self.loop.should_stop,
         )

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.benchmarks.registry import BUILT_IN
+from pipeline.benchmarks.rows import image_reference
 from pipeline.protocols import Purpose, Sandbox, SandboxFactory
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox.limits import Limits
@@ -37,17 +39,38 @@ def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
         memory_bytes=None if memory is None else memory << 20,
         processes=site.pids_limit,
     )
-    if spec.sandbox != "local":
-        raise SandboxError(f"sandbox={spec.sandbox} is not available in this version; use local")
+    network: dict[Purpose, bool] = {"rollout": site.network_rollout, "grade": site.network_grade}
+    if spec.sandbox == "apptainer":
+        return _containers(spec, root, limits, network)
     from pipeline.sandbox.local import LocalSandboxes
 
-    factory = LocalSandboxes(root, _materialise, limits=limits)
+    factory = LocalSandboxes(root, _materialise, limits=limits, network=network)
     if not (factory.confined or trusted or spec.allow_unsandboxed):
         raise SandboxError(
             "a model's commands would run unconfined on this machine: install bubblewrap, use "
             "sandbox=apptainer, or say allow_unsandboxed=true"
         )
     return factory
+
+
+def _containers(
+    spec: SweepSpec, root: Path, limits: Limits, network: Mapping[Purpose, bool]
+) -> SandboxFactory:
+    if not spec.cluster.images:
+        raise SandboxError(
+            "sandbox=apptainer needs the folder of staged images: say cluster.images=DIR"
+        )
+    from pipeline.sandbox.apptainer import ApptainerSandboxes
+    from pipeline.sandbox.images import ImageStore
+
+    return ApptainerSandboxes(
+        root,
+        ImageStore(Path(spec.cluster.images), image_reference),
+        # A toy image holds what a repository needs, not the repository.
+        checkout=_materialise if spec.benchmark.name == BUILT_IN else None,
+        limits=limits,
+        network=network,
+    )
 
 
 class OpenSandboxes:

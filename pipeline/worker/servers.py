@@ -10,7 +10,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -159,33 +160,51 @@ def sim_argv(
     return argv
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a server is started, and until when that is wanted."""
+
+    log: Path
+    env: Mapping[str, str]
+    node: str
+    scratch: Path | None
+    """On the node's own disk; None: the system's temporary folder."""
+    should_stop: Callable[[], bool]
+
+
 def start_server(
-    model: ModelSpec, *, log: Path, rows: Mapping[str, Mapping[str, Any]]
+    model: ModelSpec, place: Place, rows: Mapping[str, Mapping[str, Any]]
 ) -> ModelServer:
     """Return the server for `model`, answering.
 
     Args:
         model: which server.
-        log: where a server of ours writes.
+        place: where.
         rows: the sweep's instances, by id; the simulated agent is told how to go about them.
 
     Raises:
-        ServerError: it did not come up, or is of a kind that this version cannot start.
+        ServerError: it did not come up.
     """
     match model.kind:
         case "sim":
             with contextlib.suppress(OSError):
-                log.parent.mkdir(parents=True, exist_ok=True)
+                place.log.parent.mkdir(parents=True, exist_ok=True)
             sim = model.sim or SimSpec()
-            return SimServer(model, sim, recipes=recipes_for(rows), log=log)
+            return SimServer(model, sim, recipes=recipes_for(rows), log=place.log)
         case "endpoint":
             if not model.base_url:
                 raise ServerError(f"model {model.name}: give the server with model.base_url=URL")
             return RunningEndpoint(model.base_url)
         case "vllm":
-            raise ServerError(
-                f"model {model.name}: this version starts no vLLM server; "
-                "start one and use model=endpoint"
+            from pipeline.serving.server import VllmServer
+
+            return VllmServer(
+                model,
+                log=place.log,
+                env=place.env,
+                node=place.node,
+                scratch=place.scratch,
+                should_stop=place.should_stop,
             )
 
 

@@ -22,6 +22,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import read_rows, rows_bytes
 from pipeline.records.states import run_states
 from pipeline.worker import grade_job, rollout_job
+from pipeline.worker.grade_cache import cached_grades
 from tests.worker.conftest import StartWorker, launched
 
 
@@ -98,7 +99,7 @@ def test_the_very_same_patch_is_graded_once(layout: Layout) -> None:
     ran = [g for g in grades(layout) if g.patch_exists and g.seconds]
     assert len({g.patch_sha256 for g in ran}) == len(set(patches))
     # The next worker knows what this one has graded.
-    assert len(grade_job.cached_grades(layout).grades) == len(set(patches))
+    assert len(cached_grades(layout).grades) == len(set(patches))
 
 
 def test_a_timeout_is_tried_once_more_and_then_counts_as_unresolved(layout: Layout) -> None:
