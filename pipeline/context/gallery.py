@@ -1,0 +1,276 @@
+"""The page of all arms: what each makes of the same six-turn run (`docs/arms.md`).
+
+Written from the code, so that the page cannot say something else than what the arms do; a test
+checks that it is current. Windows and thresholds are made small enough for six turns, and the page
+says where.
+"""
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.context.policies import policy_for
+from pipeline.context.prune_tool import NAME
+from pipeline.protocols import AuxReply, AuxRequest, CallKind, RequestedToolCall, TokenCounter
+from pipeline.records.trajectory import (
+    Decision,
+    Edit,
+    Message,
+    Part,
+    PlanEvent,
+    ToolCall,
+    Trajectory,
+    merged,
+    view_messages,
+)
+from pipeline.spec.arm import ArmSpec
+
+SOURCES: Mapping[str, str] = {
+    "full_history": "the baseline of the founding proposal",
+    "plan_prune": "the founding proposal, plan-guided history pruning, 2026-10-10",
+    "plan_prune_cached": "ours",
+    "observation_mask": "arXiv 2508.21433; SWE-agent's last_n_observations",
+    "llm_summary": "arXiv 2508.21433, after OpenHands",
+    "hybrid": "arXiv 2508.21433",
+    "deletion": "arXiv 2610.35496",
+    "reuse_prune": "asked for by arXiv 2610.35496; the rule is ours",
+    "agent_diet": "arXiv 2509.23586",
+    "context_edit": "Anthropic's clear_tool_uses, as documented",
+    "clear_thinking": "Anthropic's clear_thinking, as documented",
+    "offload": "deepagents",
+    "dedup": "practice: dynamic context pruning for opencode",
+    "purge_errors": "practice: dynamic context pruning for opencode",
+    "supersede_writes": "practice: dynamic context pruning for opencode",
+    "discard_anytime": "practice: dynamic context pruning for opencode",
+}
+
+FOR_SIX_TURNS: Mapping[str, Mapping[str, Any]] = {
+    "observation_mask": {"keep_last_turns": 2},
+    "llm_summary": {"summarise_turns": 3, "keep_last_turns": 2},
+    "hybrid": {"summarise_turns": 3, "keep_last_turns": 3, "mask_keep_last_turns": 1},
+    "reuse_prune": {"unused_turns": 2},
+    "agent_diet": {"min_tokens": 40, "min_saved_tokens": 10},
+    "context_edit": {"trigger_tokens": 300, "keep_tool_uses": 2},
+    "offload": {"min_tokens": 60, "head_lines": 1, "tail_lines": 1},
+    "purge_errors": {"after_turns": 2},
+    "discard_anytime": {"nudge_every": 3},
+    "observation_mask_polling": {"keep_last_turns": 2, "polling": 1},
+    "every_k": {"every_k": 4},
+    "plan_prune_cached": {"cached_price": 0.9, "output_price": 0.1, "first_output_tokens": 10.0},
+}
+"""Parameters that make an arm act within six turns, by the arm's name or its policy's kind."""
+
+_SOURCE = "\n".join(f"def rule_{k}(text):\n    return text.strip()[{k}:]" for k in range(8))
+_TESTS = "\n".join(
+    ["F....F..", *[f"E   AssertionError: rule_{k} gave 'x', expected 'y'" for k in range(6)]]
+)
+_WRITE = "cat > rules.py <<'EOF'\n" + _SOURCE.replace("strip", "rstrip") + "\nEOF"
+
+_TURNS: tuple[tuple[str, str, str, str, int], ...] = (
+    ("planctl", '{"action": "set", "steps": ["find", "fix", "test"]}', "A plan first.",
+     "1. [active] find\n2. fix\n3. test", 0),
+    ("bash", "cat rules.py", "The rules are in rules.py.", _SOURCE, 0),
+    ("bash", "python -m pytest tests/test_rules.py -q --tb=line", "Which rules fail?", _TESTS, 1),
+    ("planctl", '{"action": "complete", "step": 1}', "strip takes too much.",
+     "1. [done] find\n2. [active] fix\n3. test", 0),
+    ("bash", _WRITE, "I rewrite the file.", "", 0),
+    ("bash", "cat rules.py", "Is it right now?", _SOURCE.replace("strip", "rstrip"), 0),
+)  # fmt: skip
+"""Tool, command, reasoning, output and return code of each turn."""
+
+_EVENTS: Mapping[int, tuple[tuple[str, int], ...]] = {
+    0: (("set", 0), ("set", 1), ("set", 2), ("set", 3), ("start", 1)),
+    3: (("complete", 1), ("start", 2)),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """An arm's view of the example after its last turn."""
+
+    lines: tuple[str, ...]
+    asked: tuple[str, ...]
+    """Kinds of the calls it made on the way."""
+
+
+def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
+    """Return what `arm` shows of the example."""
+    policy = policy_for(arm, seed=1, count_tokens=counter, context_length=8000)
+    trajectory = Trajectory()
+    standing: dict[tuple[int, Part], Edit] = {}
+    asked: list[str] = []
+
+    def ask(request: AuxRequest) -> AuxReply:
+        reply = _answer(request)
+        asked.append(request.kind.value)
+        trajectory.decisions.append(
+            Decision(
+                kind=request.kind.value,
+                message_index=len(trajectory.messages),
+                call_index=0,
+                content=reply.content,
+                tool_calls=tuple(
+                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
+                ),
+                completion_tokens=reply.completion_tokens,
+            )
+        )
+        return reply
+
+    for number in range(-1, len(_TURNS)):
+        _append(trajectory, number, counter, plan=arm.plan)
+        standing = merged(standing, policy.decide(trajectory, standing, ask))
+    return Shown(
+        lines=tuple(_line(m) for m in view_messages(trajectory, standing)), asked=tuple(asked)
+    )
+
+
+def _append(trajectory: Trajectory, number: int, counter: TokenCounter, *, plan: bool) -> None:
+    if number < 0:
+        for role, text in (("system", "You are a coding agent."), ("user", "Fix the rules.")):
+            trajectory.append([_message(trajectory, counter, 0, role=role, content=text)])
+        return
+    tool, command, reasoning, output, returncode = _TURNS[number]
+    if tool == "planctl" and not plan:
+        return
+    step, call_id = number + 1, f"c{number + 1}"
+    arguments = json.dumps({"command": command}) if tool == "bash" else command
+    calls = (ToolCall(id=call_id, name=tool, arguments=arguments),)
+    assistant = {"content": "", "reasoning": reasoning, "tool_calls": calls}
+    trajectory.append([_message(trajectory, counter, step, role="assistant", **assistant)])
+    result = {"content": output, "tool": tool, "command": command, "returncode": returncode}
+    trajectory.append(
+        [_message(trajectory, counter, step, role="tool", tool_call_id=call_id, **result)]
+    )
+    trajectory.plan_events += [
+        PlanEvent(
+            message_index=len(trajectory.messages) - 1,
+            step_index=step,
+            action=action,
+            plan_step=plan_step,
+            title="",
+            status="",
+        )
+        for action, plan_step in _EVENTS.get(number, ())
+    ]
+
+
+def _message(trajectory: Trajectory, counter: TokenCounter, step: int, **fields: Any) -> Message:
+    message = Message(index=len(trajectory.messages), step_index=step, **fields)
+    calls = sum(counter.count(c.name) + counter.count(c.arguments) for c in message.tool_calls)
+    return replace(
+        message,
+        n_tokens=counter.count(message.content) + calls,
+        reasoning_tokens=counter.count(message.reasoning or ""),
+        n_lines=len(message.content.splitlines()),
+    )
+
+
+def _answer(request: AuxRequest) -> AuxReply:
+    """Answer as a model might: the first two outputs are not needed any more."""
+    if request.kind is CallKind.CLEANUP:
+        arguments = json.dumps({"ids": [1, 2], "note": "rules 0 and 5 fail"})
+        call = RequestedToolCall(id="a", name=NAME, arguments=arguments)
+        return AuxReply(kind=request.kind, content="", tool_calls=(call,), completion_tokens=20)
+    text = (
+        "COMPLETED: found the bug" if request.kind is CallKind.SUMMARY else "8 rules, all strip()"
+    )
+    return AuxReply(kind=request.kind, content=text, completion_tokens=20)
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    parts = [f"{message['role']:9}"]
+    if message.get("reasoning"):
+        parts.append(f"({message['reasoning']})")
+    if message["content"]:
+        parts.append(_short(message["content"]))
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        shown = arguments.get("command") if function["name"] == "bash" else function["arguments"]
+        parts.append(f"{function['name']}: {_short(shown or '{}')}")
+    return " ".join(parts).rstrip()
+
+
+def _short(text: str) -> str:
+    lines = text.splitlines()
+    if len(lines) <= 2:
+        return " / ".join(lines)[:110]
+    return f"{lines[0][:60]} … {lines[-1][:60]} ({len(lines)} lines)"
+
+
+# --- the page ------------------------------------------------------------------------------------
+def arms_page(arms: Mapping[str, ArmSpec], notes: Mapping[str, str], counter: TokenCounter) -> str:
+    """Return `docs/arms.md` for the configured arms, each with the note of its file."""
+    full = example_view(arms["full_history"], counter).lines
+    return "\n".join([_HEAD, *_view_block(full), *_sections(arms, notes, counter, full)]) + "\n"
+
+
+_HEAD = """\
+# Arms
+
+One treatment each: a context policy with its parameters. A policy returns *edits* that are laid
+over the trajectory before a call; the trajectory itself never changes. System and task messages and
+plan results are never edited, an edit once made stays, and outputs of 10,000 characters and more
+are shown as head and tail in every arm alike.
+
+An arm is a file in `conf/arm`; `arms.NAME.policy.PARAMETER=VALUE` changes a parameter. All 42
+deletions come with `/arms: grid42`. A new arm needs its parameters in `pipeline/spec/policy.py`, a
+policy in `pipeline/context` and a file in `conf/arm`.
+
+Below is what each arm shows of the same six turns, right before the seventh call. The page is
+written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
+small so that arms act within six turns, and each section names the values used. Where a model has
+to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail".
+
+## The example under `full_history`
+"""
+
+
+def _sections(
+    arms: Mapping[str, ArmSpec],
+    notes: Mapping[str, str],
+    counter: TokenCounter,
+    full: tuple[str, ...],
+) -> Iterator[str]:
+    for name, arm in arms.items():
+        small = FOR_SIX_TURNS.get(name) or FOR_SIX_TURNS.get(arm.policy.kind, {})
+        changed: Any = replace(arm.policy, **small)
+        shown = example_view(replace(arm, policy=changed), counter)
+        yield f"\n## `{name}`\n"
+        yield f"{notes[name]} Source: {SOURCES[arm.policy.kind]}.\n"
+        yield f"Parameters: {_parameters(arm)}."
+        if small:
+            yield "Here: " + ", ".join(f"`{k}={v}`" for k, v in small.items()) + "."
+        if shown.asked:
+            yield f"Calls of its own: {', '.join(shown.asked)}."
+        yield ""
+        if shown.lines == full:
+            yield "The view is that of `full_history`."
+        else:
+            yield from _difference(full, shown.lines)
+
+
+def _parameters(arm: ArmSpec) -> str:
+    fields = [f.name for f in dataclasses.fields(arm.policy) if f.name != "kind"]
+    values = [f"`{name}={json.dumps(getattr(arm.policy, name))}`" for name in fields]
+    own = [] if arm.plan else ["`plan=false`"]
+    return ", ".join([*own, *values]) or "none"
+
+
+def _view_block(lines: tuple[str, ...]) -> Iterator[str]:
+    yield "```text"
+    yield from (f"{number:2} {line}" for number, line in enumerate(lines))
+    yield "```"
+
+
+def _difference(full: tuple[str, ...], own: tuple[str, ...]) -> Iterator[str]:
+    """Yield the view as a diff: lines that are gone, lines that came, and the rest as it was."""
+    yield "```diff"
+    for line in difflib.ndiff(full, own):
+        if not line.startswith("?"):
+            yield line.rstrip()
+    yield "```"
