@@ -28,6 +28,8 @@ class ServeSpec:
     """Interpreter of vLLM's own environment, relative to the checkout or absolute."""
     image: Runtime[str | None] = None
     """SIF made from containers/vllm.def, for `runtime: apptainer`."""
+    container: Runtime[str] = "apptainer"
+    """The container command; `singularity` on older sites."""
     model_path: Runtime[str | None] = None
     """Staged folder of the weights; None: the model's repo name, from the offline cache."""
     quantization: Science[str | None] = None
@@ -35,6 +37,12 @@ class ServeSpec:
     kv_cache_dtype: Science[str] = "auto"
     tool_parser: Science[str | None] = None
     reasoning_parser: Science[str | None] = None
+    chat_template: Science[str | None] = None
+    """Absolute path of a template that replaces the model's own."""
+    text_only: Science[bool] = False
+    """Leave out the vision part of a model that has one."""
+    enforce_eager: Runtime[bool] = False
+    """No CUDA graphs and no compilation: a faster start, slower tokens."""
     prefix_caching: Science[bool] = True
     tensor_parallel: Runtime[int] = 1
     max_num_seqs: Runtime[int] = 16
