@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.records import tables
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.grade_record import ServerSample
 from pipeline.records.journal import Journal, scan
@@ -223,6 +225,48 @@ def test_a_compaction_that_died_before_its_commit_is_simply_done_again(layout: L
     compact(layout)
     assert row_of(layout, "r0")["journal"] == "w1"
     assert len(rows(layout, "calls")) == 4
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in the package catches it."""
+
+
+def test_a_compaction_stopped_at_any_write_ends_in_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folder(name: str) -> Layout:
+        layout = Layout(tmp_path / name)
+        run = full_run("r0", finished_at=20.0)
+        journal_with(layout, "w0", replace(run, failure_class=FailureClass.INFRA_NODE)).close()
+        compact(layout)
+        with journal_with(layout, "w1", full_run("r1"), run) as journal:
+            journal.append_grade(grade_record(run))
+        return layout
+
+    names = ("runs", "calls", "messages", "grades", "superseded", "tools")
+    whole = folder("whole")
+    compact(whole)
+    expected = [rows(whole, name) for name in names]
+    write, stops = tables.replace_bytes, 0
+    while True:
+        layout, left = folder(f"stopped{stops}"), iter(range(stops))
+
+        def stopping(path: Path, data: bytes, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Killed
+            write(path, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "replace_bytes", stopping)
+            try:
+                compact(layout)
+            except Killed:
+                stops += 1
+            else:
+                break
+        compact(layout)
+        assert [rows(layout, name) for name in names] == expected
+    assert stops > 8
 
 
 def test_an_empty_folder_has_empty_tables(layout: Layout) -> None:
