@@ -1,0 +1,140 @@
+"""Fetch images, a dataset or a model once, where there is network, so that no job downloads.
+
+Each is taken up where an earlier call ended, and ends with a manifest of digests.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.benchmarks.registry import benchmark_rows
+from pipeline.benchmarks.rows import DatasetError, image_reference, select_rows
+from pipeline.benchmarks.staging import stage_dataset
+from pipeline.records.failure import InfraError
+from pipeline.sandbox.images import ImageStore
+from pipeline.sandbox.origin import Origin
+from pipeline.sandbox.staging import (
+    StagingOptions,
+    estimate,
+    require_room,
+    stage_images,
+    verify,
+)
+from pipeline.serving.staging import ModelFilesError, stage_model
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (InfraError, DatasetError, ModelFilesError, OSError) as error:
+        print(f"stage: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "stage: interrupted; what is whole is kept, the same command goes on", file=sys.stderr
+        )
+        return 130
+
+
+def _images(options: argparse.Namespace) -> int:
+    rows = select_rows(
+        benchmark_rows("toy" if options.toy else "swebench", options.dataset),
+        instance_ids=options.only,
+        limit=options.limit,
+    )
+    store = ImageStore(options.to, image_reference)
+    options.to.mkdir(parents=True, exist_ok=True)
+    references = list(dict.fromkeys(image_reference(row) for row in rows))
+    if options.verify:
+        broken = verify(store, references)
+        print(f"{len(references) - len(broken)} of {len(references)} images are whole")
+        print("".join(f"broken or missing: {reference}\n" for reference in broken), end="")
+        return 1 if broken else 0
+    origin = _origin(options)
+    staging = StagingOptions(
+        jobs=options.jobs,
+        pause_s=options.pause,
+        authfile=options.authfile,
+        https=not options.no_https,
+        tmp=options.tmp,
+    )
+    missing = store.missing(rows)
+    needed = estimate(store, missing, origin, staging)
+    print(
+        f"{needed.n_images} images to fetch: about {needed.sif_bytes / 1e9:.1f} GB, and "
+        f"{needed.tmp_bytes / 1e9:.1f} GB while unpacking; {needed.free_bytes / 1e9:.1f} GB free"
+    )
+    if options.dry_run:
+        return 0
+    if not options.force:
+        require_room(needed)
+    report = stage_images(
+        store, references, origin, options=staging, tell=print, rng=random.Random()
+    )
+    print(f"{len(report.staged)} staged, {len(report.failed)} failed")
+    for reference, complaint in report.failed.items():
+        print(f"failed: {reference}: {complaint}", file=sys.stderr)
+    return 1 if report.failed else 0
+
+
+def _origin(options: argparse.Namespace) -> Origin:
+    if options.archives:
+        return Origin(kind="archives", place=str(options.archives.resolve()))
+    if options.root:
+        return Origin(kind="root", place=str(options.root.resolve()))
+    return Origin(kind="registry", place=options.mirror or "")
+
+
+def _dataset(options: argparse.Namespace) -> int:
+    staged = stage_dataset(options.source, options.to, revision=options.revision)
+    print(f"{options.to / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
+    return 0
+
+
+def _model(options: argparse.Namespace) -> int:
+    digests = stage_model(options.source, options.to, revision=options.revision, tell=print)
+    print(f"{options.to}: {len(digests)} files")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.stage", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="images|dataset|model")
+    images = commands.add_parser("images", help="container images, as SIF files")
+    rows = images.add_mutually_exclusive_group(required=True)
+    rows.add_argument("--dataset", type=Path, metavar="FILE", help="rows that name the images")
+    rows.add_argument("--toy", action="store_true", help="the toy benchmark's images")
+    images.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where they go")
+    images.add_argument("--only", nargs="+", metavar="ID", help="these instances")
+    images.add_argument("--limit", type=int, metavar="N", help="the first N instances")
+    places = images.add_mutually_exclusive_group()
+    places.add_argument("--mirror", metavar="PREFIX", help="registry/path instead of the images'")
+    places.add_argument("--archives", type=Path, metavar="FOLDER", help="OCI or Docker archives")
+    places.add_argument("--root", type=Path, metavar="PATH", help="one root folder or SIF for all")
+    images.add_argument("--jobs", type=int, default=4, metavar="N", help="at a time (default 4)")
+    images.add_argument("--pause", type=float, default=0.0, metavar="S", help="between two starts")
+    images.add_argument("--authfile", type=Path, metavar="FILE", help="registry passwords")
+    images.add_argument("--tmp", type=Path, metavar="FOLDER", help="for unpacking; a local disk")
+    images.add_argument("--no-https", action="store_true", help="for a registry on this machine")
+    images.add_argument("--verify", action="store_true", help="only check what is there")
+    images.add_argument("--dry-run", action="store_true", help="only estimate")
+    images.add_argument("--force", action="store_true", help="though the disk looks too small")
+    images.set_defaults(run=_images)
+    for name, run, what in (
+        ("dataset", _dataset, "a dataset: FILE, exported FOLDER, or OWNER/NAME on the hub"),
+        ("model", _model, "a model: snapshot FOLDER, or OWNER/NAME on the hub"),
+    ):
+        command = commands.add_parser(name, help=what)
+        command.add_argument("source", help=what)
+        command.add_argument("--to", type=Path, required=True, metavar="FOLDER")
+        command.add_argument("--revision", metavar="COMMIT", help="on the hub")
+        command.set_defaults(run=run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
