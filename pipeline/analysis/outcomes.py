@@ -7,8 +7,8 @@ on our side are missing too.
 Not here: what the arrays are compared for (`contrasts`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -226,3 +226,26 @@ def shaped_by_arm(
             array[target] = values[rows[known]]
             shaped[name][column] = array
     return shaped
+
+
+def without_instances(group: Group, names: Collection[str]) -> Group:
+    """Return the group without some instances; its arms keep their seeds."""
+    kept = np.array([name not in names for name in group.instance_ids], dtype=bool)
+
+    def cut(arm: ArmOutcomes) -> ArmOutcomes:
+        return replace(
+            arm,
+            planned=arm.planned[kept],
+            done=arm.done[kept],
+            resolved=arm.resolved[kept],
+            failure_class=arm.failure_class[kept],
+            run_id=arm.run_id[kept],
+            metrics={name: values[kept] for name, values in arm.metrics.items()},
+        )
+
+    return replace(
+        group,
+        instance_ids=tuple(n for n in group.instance_ids if n not in names),
+        repos=tuple(r for r, keep in zip(group.repos, kept, strict=True) if keep),
+        arms={name: cut(arm) for name, arm in group.arms.items()},
+    )

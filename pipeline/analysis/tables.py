@@ -9,6 +9,7 @@ Views: every table of docs/records.md under its name, `plan`, and two that every
 left out).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -56,8 +57,13 @@ def open_tables(results: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def view_sql(table: Table, files: list[Path]) -> str:
-    """Return the statement that makes `table` a view over `files`.
+def view_sql(table: Table, files: Sequence[Path]) -> str:
+    """Return the statement that makes `table` a view over `files`."""
+    return f'CREATE VIEW "{table.name}" AS {select_sql(table, files)}'
+
+
+def select_sql(table: Table, files: Sequence[Path]) -> str:
+    """Return the query for all of `table` in `files`, with every column it is known to have.
 
     Raises:
         ValueError: a file was written by a newer version of this package.
@@ -75,7 +81,7 @@ def view_sql(table: Table, files: list[Path]) -> str:
     columns += [f'"{name}"' for name in sorted(stored - known)]
     listed = ", ".join(_quoted(str(path)) for path in files)
     source = f"FROM read_parquet([{listed}], union_by_name = true)" if files else "WHERE false"
-    return f'CREATE VIEW "{table.name}" AS SELECT {", ".join(columns)} {source}'
+    return f"SELECT {', '.join(columns)} {source}"
 
 
 def _quoted(text: str) -> str:

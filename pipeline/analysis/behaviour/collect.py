@@ -7,12 +7,14 @@ What comes out is one row a run, one row a re-fetch, and one hazard an arm.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
 from pipeline.analysis.behaviour.commands import (
@@ -31,9 +33,11 @@ from pipeline.analysis.behaviour.refetch import (
     refetches_of,
 )
 from pipeline.analysis.behaviour.regret import Hazard, hazard_of, no_hazard
+from pipeline.analysis.tables import select_sql
+from pipeline.records.columns import MESSAGES
 
-MAX_BATCH_OUTPUTS = 120_000
-"""Outputs held at once; with 4 kB each that is half a gigabyte."""
+MAX_BATCH_MESSAGES = 240_000
+"""Messages held at once, half of them outputs; with 4 kB each that is half a gigabyte."""
 
 ArmKey = tuple[str, str, str, str]
 """Benchmark, model, agent, arm."""
@@ -57,34 +61,35 @@ CREATE TEMP TABLE IF NOT EXISTS call_steps AS
 CREATE TEMP TABLE IF NOT EXISTS step_calls AS
   SELECT run_id, step_index, min(call_index) AS call_index
   FROM call_steps WHERE kind = 'step' GROUP BY ALL;
-CREATE TEMP TABLE IF NOT EXISTS run_batches AS
-  SELECT run_id,
-    CAST(floor(sum(n_observations) OVER (ORDER BY run_id) / {size}) AS BIGINT) AS batch
-  FROM (SELECT run_id, coalesce(n_observations, 1) AS n_observations FROM done);
 """
 
 _OUTPUTS = """
 SELECT d.run_id, m.message_index, m.step_index AS turn, coalesce(s.call_index, 0) AS call,
   m.pruned_at_call, p.step_index AS pruned_turn, m.replaced_by, m.command, m.content,
   d.benchmark, d.model, d.agent, d.arm, d.n_steps
-FROM messages m
-JOIN run_batches b ON b.run_id = m.run_id AND b.batch = {batch}
+FROM ({source}) m
 JOIN done d ON d.run_id = m.run_id
 LEFT JOIN step_calls s ON s.run_id = m.run_id AND s.step_index = m.step_index
 LEFT JOIN call_steps p ON p.run_id = m.run_id AND p.call_index = m.pruned_at_call
-WHERE m.tool IS NOT NULL AND m.tool NOT IN ('planctl', 'prune_observations', 'recall')
+WHERE hash(m.run_id) % {parts} = {part}
+  AND m.tool IS NOT NULL AND m.tool NOT IN ('planctl', 'prune_observations', 'recall')
 ORDER BY d.run_id, m.message_index
 """
 
 
-def collected(connection: duckdb.DuckDBPyConnection) -> Behaviour:
-    """Return what every finished run did, by one pass over its outputs."""
-    connection.execute(_SETUP.format(size=MAX_BATCH_OUTPUTS))
+def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Behaviour:
+    """Return what every finished run did, by one pass over its outputs.
+
+    Args:
+        connection: from `open_tables`.
+        files: the messages table's; a run's messages lie in one of them.
+    """
+    connection.execute(_SETUP)
     run_ids: list[str] = []
     columns: dict[str, list[FloatArray]] = defaultdict(list)
     hazards: dict[ArmKey, Hazard] = defaultdict(no_hazard)
     tables: list[pa.Table] = []
-    for rows in _batches(connection):
+    for rows in _batches(connection, files):
         batch = _Batch(rows)
         run_ids += batch.run_ids
         for name, values in batch.run_columns().items():
@@ -100,12 +105,30 @@ def collected(connection: duckdb.DuckDBPyConnection) -> Behaviour:
     )
 
 
-def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
-    numbers = connection.execute("SELECT DISTINCT batch FROM run_batches ORDER BY 1").fetchall()
-    for (number,) in numbers:
-        rows = connection.sql(_OUTPUTS.format(batch=int(number))).to_arrow_table()
-        if rows.num_rows:
-            yield rows.combine_chunks()
+def _batches(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterator[pa.Table]:
+    """Yield the outputs of whole runs: small files together, large ones in parts."""
+    for together, parts in _batched_files(files):
+        source = select_sql(MESSAGES, together)
+        for part in range(parts):
+            query = _OUTPUTS.format(source=source, parts=parts, part=part)
+            rows = connection.sql(query).to_arrow_table()
+            if rows.num_rows:
+                yield rows.combine_chunks()
+
+
+def _batched_files(files: Sequence[Path]) -> Iterator[tuple[list[Path], int]]:
+    """Yield (files read at once, parts to read them in), each part of a bounded size."""
+    together: list[Path] = []
+    size = 0
+    for path in files:
+        rows = pq.read_metadata(path).num_rows
+        if together and size + rows > MAX_BATCH_MESSAGES:
+            yield together, -(-size // MAX_BATCH_MESSAGES)
+            together, size = [], 0
+        together.append(path)
+        size += rows
+    if together:
+        yield together, max(-(-size // MAX_BATCH_MESSAGES), 1)
 
 
 class _Batch:
@@ -163,26 +186,21 @@ class _Batch:
 
     def hazards(self) -> Iterator[tuple[ArmKey, Hazard]]:
         """Yield each arm's hazard."""
-        keys = [
-            pc.fill_null(self._rows[name], "").to_pylist()
-            for name in ("benchmark", "model", "agent", "arm")
-        ]
-        of_output = np.empty(len(self.outputs.run), dtype=object)
-        of_output[:] = list(zip(*keys, strict=True))
+        parts = [pc.fill_null(self._rows[n], "") for n in ("benchmark", "model", "agent", "arm")]
+        keys = pc.binary_join_element_wise(*parts, "\n").combine_chunks().dictionary_encode()
+        codes = _ints(keys.indices)
         last_turn = _ints(self._rows["n_steps"].fill_null(0))
         pruned_turn = _ints(self._rows["pruned_turn"].fill_null(NEVER))
-        for key in sorted(set(of_output.tolist())):
-            mine = np.fromiter((k == key for k in of_output), dtype=bool, count=len(of_output))
-            yield (
-                key,
-                hazard_of(
-                    self.outputs,
-                    self.refetches,
-                    eligible=self.eligible & mine,
-                    last_turn=last_turn,
-                    pruned_turn=pruned_turn,
-                ),
+        for code, key in enumerate(keys.dictionary.to_pylist()):
+            benchmark, model, agent, arm = key.split("\n")
+            hazard = hazard_of(
+                self.outputs,
+                self.refetches,
+                eligible=self.eligible & (codes == code),
+                last_turn=last_turn,
+                pruned_turn=pruned_turn,
             )
+            yield (benchmark, model, agent, arm), hazard
 
     def refetch_table(self) -> pa.Table:
         """Return one row a re-fetch."""

@@ -52,10 +52,18 @@ def distinct_lines(contents: pa.Array) -> DistinctLines:
     ).to_numpy(zero_copy_only=False)
     kept = ~empty[codes]
     n_lines = max(len(again.dictionary), 1)
-    keys = np.unique(output[kept].astype(np.int64) * n_lines + final[codes[kept]])
+    keys = _sorted_distinct(output[kept].astype(np.int64) * n_lines + final[codes[kept]])
     owners = keys // n_lines
     return DistinctLines(
         output=owners,
         line=keys % n_lines,
         counts=np.bincount(owners, minlength=len(contents)).astype(np.int64),
     )
+
+
+def _sorted_distinct(keys: IntArray) -> IntArray:
+    """Return the distinct keys in order; several times quicker here than `numpy.unique`."""
+    keys.sort()
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = keys[1:] != keys[:-1]
+    return keys[first]

@@ -119,7 +119,7 @@ def _overlaps(
     # Numbering the lines by run keeps pairs within a run.
     n_lines = int(lines.line.max()) + 1
     keys = outputs.run[lines.output[kept]] * n_lines + lines.line[kept]
-    _, columns = np.unique(keys, return_inverse=True)
+    columns = _compact(keys)
     shape = (n_reads, int(columns.max()) + 1)
     ones = np.ones(len(rows), dtype=np.int32)
     matrix = sparse.csr_matrix((ones, (rows, columns)), shape=shape)
@@ -129,6 +129,17 @@ def _overlaps(
         product.col.astype(np.int64),
         product.data.astype(np.int64),
     )
+
+
+def _compact(keys: IntArray) -> IntArray:
+    """Return keys renumbered from 0 without gaps, in their order."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    numbers = np.zeros(len(keys), dtype=np.int64)
+    numbers[1:] = np.cumsum(ordered[1:] != ordered[:-1])
+    compact: IntArray = np.empty_like(numbers)
+    compact[order] = numbers
+    return compact
 
 
 def _verifies(outputs: Outputs, read: IntArray, source: IntArray) -> BoolArray:

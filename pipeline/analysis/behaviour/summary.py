@@ -1,0 +1,216 @@
+"""Behaviour by arm: what was read again, how much was pruned, and what should make one suspicious.
+
+Means are over instances (seed means first). Re-fetches are normalised by the ratio of means to the
+reference, never by per-instance ratios: many instances have none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow.compute as pc
+
+from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.behaviour.collect import ArmKey, Behaviour
+from pipeline.analysis.behaviour.commands import Kind
+from pipeline.analysis.behaviour.regret import Hazard, no_hazard
+from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
+from pipeline.analysis.contrasts import Draws
+from pipeline.analysis.outcomes import ArmOutcomes, Group, shaped_by_arm
+
+RANDOM_REFERENCES = ("random_prune", "sham_cleanup")
+"""Arms whose regret stands beside the others': chance, and asking without pruning."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmBehaviour:
+    """One arm's behaviour; counts are means a run unless said otherwise."""
+
+    arm: str
+    n_runs: int
+    steps_mean: float
+    steps_median: float
+    commands: Mapping[str, float]
+    """Kind to commands a run."""
+    reads: float
+    refetches: float
+    refetch_rate: float
+    """Re-fetches over reads, summed over runs."""
+    refetch_ratio: Estimate | None
+    """Re-fetches a run over the reference's; None for the reference."""
+    source_pruned: float
+    """Share of re-fetches whose source was no longer shown at all."""
+    source_partly: float
+    source_visible: float
+    verifying: float
+    """Share of re-fetches after a write to the same file."""
+    distance_median: float
+    """Turns between a re-fetch and its source."""
+    hazard: Hazard
+    distances: FloatArray
+    # --- dose ---
+    plan_steps: float
+    plan_steps_completed: float
+    cleanups: float
+    never_treated: float
+    """Share of runs in which nothing was pruned."""
+    pruned_tokens: float
+    pruned_outputs: float
+    # --- endings and suspicions, in runs ---
+    capped: int
+    context_limited: int
+    loops: int
+    empty_patches: int
+    solved_without_read: int
+    network: int
+    """Runs that installed or downloaded something."""
+    other_commits: int
+    """Runs that looked at other branches, remotes or the reflog."""
+    named_commits: int
+    template_dropped_tokens: float
+
+
+_PLANS = """
+SELECT d.run_id, coalesce(max(e.plan_step), 0)::DOUBLE AS plan_steps,
+  count(*) FILTER (e.action = 'complete')::DOUBLE AS plan_steps_completed, any_value(d.loop) AS loop
+FROM done d LEFT JOIN plan_events e USING (run_id) GROUP BY d.run_id
+"""
+
+
+def behaviour_by_arm(
+    connection: duckdb.DuckDBPyConnection,
+    behaviour: Behaviour,
+    group: Group,
+    *,
+    reference: str,
+    draws: Draws,
+) -> list[ArmBehaviour]:
+    """Return the behaviour of every arm of `group`, the reference first."""
+    counts = shaped_by_arm(group, behaviour.run_ids, behaviour.columns)
+    plans = connection.execute(_PLANS).fetchnumpy()
+    run_ids = [str(r) for r in plans.pop("run_id").tolist()]
+    columns = {
+        name: np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
+        for name, values in plans.items()
+    }
+    doses = shaped_by_arm(group, run_ids, columns)
+    distances = _distances(behaviour, group)
+    order = [reference, *(a for a in group.arms if a != reference)]
+    base = _mean_of(counts[reference], "n_refetches")
+    found = []
+    for name in order:
+        key: ArmKey = (group.benchmark, group.model, group.agent, name)
+        ratio = None
+        if name != reference:
+            ratio = _ratio(_mean_of(counts[name], "n_refetches"), base, draws)
+        found.append(
+            _arm_behaviour(
+                group.arms[name],
+                {**counts[name], **doses[name]},
+                ratio=ratio,
+                hazard=behaviour.hazards.get(key, no_hazard()),
+                distances=distances[name],
+            )
+        )
+    return found
+
+
+def _arm_behaviour(
+    arm: ArmOutcomes,
+    columns: Mapping[str, FloatArray],
+    *,
+    ratio: Estimate | None,
+    hazard: Hazard,
+    distances: FloatArray,
+) -> ArmBehaviour:
+    def mean(values: FloatArray) -> float:
+        means = seed_means(values)
+        known = means[~np.isnan(means)]
+        return float(known.mean()) if len(known) else float("nan")
+
+    def runs(flags: np.ndarray) -> int:
+        return int((flags & arm.done).sum())
+
+    def column(name: str) -> FloatArray:
+        return columns.get(name, np.full(arm.done.shape, np.nan))
+
+    refetches, reads = float(np.nansum(column("n_refetches"))), float(np.nansum(column("n_reads")))
+    steps = seed_means(arm.metrics["n_steps"])
+    steps = steps[~np.isnan(steps)]
+    classes = arm.failure_class
+    return ArmBehaviour(
+        arm=arm.arm,
+        n_runs=int(arm.done.sum()),
+        steps_mean=mean(arm.metrics["n_steps"]),
+        steps_median=float(np.median(steps)) if len(steps) else float("nan"),
+        commands={kind.value: mean(column(f"n_{kind.value}")) for kind in Kind},
+        reads=mean(column("n_reads")),
+        refetches=mean(column("n_refetches")),
+        refetch_rate=_divided(refetches, reads),
+        refetch_ratio=ratio,
+        source_pruned=_divided(float(np.nansum(column("n_refetches_pruned"))), refetches),
+        source_partly=_divided(float(np.nansum(column("n_refetches_partly"))), refetches),
+        source_visible=_divided(float(np.nansum(column("n_refetches_visible"))), refetches),
+        verifying=_divided(float(np.nansum(column("n_refetches_verifying"))), refetches),
+        distance_median=float(np.median(distances)) if len(distances) else float("nan"),
+        hazard=hazard,
+        distances=distances,
+        plan_steps=mean(column("plan_steps")),
+        plan_steps_completed=mean(column("plan_steps_completed")),
+        cleanups=mean(arm.metrics["n_cleanups"]),
+        never_treated=_divided(float(runs(arm.metrics["n_pruned"] == 0)), float(arm.done.sum())),
+        pruned_tokens=mean(arm.metrics["pruned_tokens"]),
+        pruned_outputs=mean(arm.metrics["n_pruned"]),
+        capped=runs(classes == "limit_steps") + runs(classes == "limit_time"),
+        context_limited=runs(classes == "limit_context"),
+        loops=runs(column("loop") == 1),
+        empty_patches=runs(classes == "submitted_empty"),
+        solved_without_read=runs((arm.resolved == 1) & (column("n_read") == 0)),
+        network=runs(column("n_network") > 0),
+        other_commits=runs(column("n_other_commits") > 0),
+        named_commits=runs(column("n_named_commits") > 0),
+        template_dropped_tokens=mean(arm.metrics["template_dropped_tokens"]),
+    )
+
+
+def leaking_instances(behaviour: Behaviour, group: Group) -> tuple[str, ...]:
+    """Return the instances of which some run looked at other commits or used the network."""
+    counts = shaped_by_arm(group, behaviour.run_ids, behaviour.columns)
+    leaking = np.zeros(len(group.instance_ids), dtype=bool)
+    for columns in counts.values():
+        for name in ("n_network", "n_other_commits"):
+            if name in columns:
+                leaking |= (columns[name] > 0).any(axis=1)
+    return tuple(n for n, leaks in zip(group.instance_ids, leaking, strict=True) if leaks)
+
+
+def _distances(behaviour: Behaviour, group: Group) -> dict[str, FloatArray]:
+    """Return the distances of every re-fetch, by arm."""
+    if not behaviour.refetches.num_rows:
+        return {name: np.empty(0) for name in group.arms}
+    runs = behaviour.refetches["run_id"].combine_chunks()
+    turns = behaviour.refetches["distance_turns"].to_numpy().astype(np.float64)
+    found = {}
+    for name, arm in group.arms.items():
+        names = [str(r) for r in arm.run_id[arm.done].tolist()]
+        mine = pc.is_in(runs, value_set=pc.cast(names, runs.type) if names else runs.slice(0, 0))
+        found[name] = turns[mine.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _mean_of(columns: Mapping[str, FloatArray], name: str) -> FloatArray:
+    return seed_means(columns[name]) if name in columns else np.empty(0)
+
+
+def _ratio(after: FloatArray, before: FloatArray, draws: Draws) -> Estimate:
+    """Return the ratio of means over instances known in both arms."""
+    known = ~np.isnan(after) & ~np.isnan(before) if len(after) == len(before) else np.zeros(0, bool)
+    counts = draws.of(int(known.sum()))
+    if not known.any():
+        return ratios_of_sums(np.empty(0), np.empty((0, 1)), counts)[0]
+    return ratios_of_sums(before[known], after[known][:, None], counts)[0]
+
+
+def _divided(above: float, below: float) -> float:
+    return above / below if below > 0 else float("nan")
