@@ -93,7 +93,9 @@ class Contrast:
         return self.ratios["input_tokens"]
 
 
-def contrasts_of(group: Group, plan: AnalysisPlan, *, reference: str) -> list[Contrast]:
+def contrasts_of(
+    group: Group, plan: AnalysisPlan, *, reference: str, draws: "Draws | None" = None
+) -> list[Contrast]:
     """Return every other arm of `group` against `reference`, Holm-corrected where planned.
 
     Raises:
@@ -106,7 +108,7 @@ def contrasts_of(group: Group, plan: AnalysisPlan, *, reference: str) -> list[Co
         )
     others = [arm for arm in group.arms if arm != reference]
     planned = set(plan.contrasts or others) if reference == plan.reference else set()
-    draws = Draws(plan)
+    draws = draws or Draws(plan)
     found = [
         _contrast(group, arm, reference, plan=plan, is_planned=arm in planned, draws=draws)
         for arm in others

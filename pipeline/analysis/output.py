@@ -35,9 +35,16 @@ def write_table(rows: Sequence[Row], stem: Path) -> None:
     writer.writerows(plain)
     replace_file(stem.with_suffix(".csv"), text.getvalue().encode())
     if rows:
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(plain), sink, compression="zstd")
-        replace_file(stem.with_suffix(".parquet"), bytes(sink.getvalue()))
+        write_arrow(pa.Table.from_pylist(plain), stem.with_suffix(".parquet"))
+
+
+def write_arrow(table: pa.Table, path: Path) -> None:
+    """Write an Arrow table as Parquet; one without columns writes nothing."""
+    if not table.num_columns:
+        return
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    replace_file(path, bytes(sink.getvalue()))
 
 
 def _known(value: Any) -> Any:

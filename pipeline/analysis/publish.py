@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.analysis.figures.drawn import Drawn, draw_all
-from pipeline.analysis.output import replace_file, write_latex, write_table
+from pipeline.analysis.output import replace_file, write_arrow, write_latex, write_table
 from pipeline.analysis.paired_table import HEADER, paired_rows, paired_table_text
 from pipeline.analysis.report.page import report_page
 from pipeline.analysis.result_tables import ALL_TABLES
@@ -71,6 +71,7 @@ def analyze_results(
 def _write_tables(study: Study, folder: Path) -> None:
     for name, rows in ALL_TABLES.items():
         write_table(rows(study), folder / name)
+    write_arrow(study.behaviour.refetches, folder / "refetches.parquet")
     for number, group in enumerate(study.groups):
         write_latex(
             HEADER,

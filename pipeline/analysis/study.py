@@ -11,12 +11,19 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from pipeline.analysis.contrasts import Contrast, contrasts_of
+from pipeline.analysis.behaviour.collect import Behaviour, collected
+from pipeline.analysis.behaviour.summary import ArmBehaviour, behaviour_by_arm, leaking_instances
+from pipeline.analysis.contrasts import Contrast, Draws, contrasts_of
+from pipeline.analysis.cost import VIEWS, ArmBill, PriceSweep, bills, price_sweep, usage_of
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
-from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of
+from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
+from pipeline.analysis.pricing import Pricing, pricing_from
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
+from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
+from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
 from pipeline.analysis.tables import open_tables
+from pipeline.records.columns import MESSAGES
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock
 from pipeline.spec.analysis import AnalysisPlan
@@ -33,6 +40,20 @@ class GroupStudy:
     """Arm against itself between seeds."""
     passes: Mapping[str, Sequence[tuple[int, float, float]]]
     """Arm to (k, pass@k, pass^k)."""
+    savings: Mapping[str, Sequence[Saving]]
+    """Arm to its saving on every stratum of pairs."""
+    bands: Mapping[str, Sequence[LengthBand]]
+    """Arm to its saving by baseline length."""
+    repositories: Mapping[str, Sequence[RepositorySensitivity]]
+    bills: Sequence[ArmBill]
+    """Every arm under every price list and cache view; empty without calls."""
+    price_sweeps: Sequence[PriceSweep]
+    behaviour: Sequence[ArmBehaviour]
+    """The reference first; empty without messages."""
+    leaking: tuple[str, ...]
+    """Instances of which some run looked at other commits or used the network."""
+    without_leaks: Sequence[Contrast]
+    """The contrasts again, without those instances; empty where there are none or no others."""
 
     @property
     def main_arm(self) -> str | None:
@@ -52,6 +73,8 @@ class Study:
     gate: Gate
     groups: tuple[GroupStudy, ...]
     power: tuple[PowerRow, ...]
+    pricing: Pricing
+    behaviour: Behaviour
 
     @property
     def evidence(self) -> str:
@@ -92,12 +115,26 @@ def study_of(
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
     groups = groups_of(connection, exclusions=plan.exclusions)
+    pricing = pricing_from(lock.spec.pricing if lock else {})
+    behaviour = collected(connection, sorted(layout.table(MESSAGES.name).glob("*.parquet")))
     return Study(
         results=results,
         plan=plan,
         lock=lock,
         gate=gate,
-        groups=tuple(_group_study(g, plan, reference=reference or plan.reference) for g in groups),
+        groups=tuple(
+            _group_study(
+                group,
+                plan,
+                reference=reference or plan.reference,
+                connection=connection,
+                behaviour=behaviour,
+                pricing=pricing,
+            )
+            for group in groups
+        ),
+        pricing=pricing,
+        behaviour=behaviour,
         power=tuple(_power(groups, plan)),
     )
 
@@ -111,17 +148,78 @@ def opened_study(
     return connection, study
 
 
-def _group_study(group: Group, plan: AnalysisPlan, *, reference: str) -> GroupStudy:
+def _group_study(
+    group: Group,
+    plan: AnalysisPlan,
+    *,
+    reference: str,
+    connection: duckdb.DuckDBPyConnection,
+    behaviour: Behaviour,
+    pricing: Pricing,
+) -> GroupStudy:
     if len(group.arms) == 1:
         # One arm has nothing to be compared with; it is described.
         reference = next(iter(group.arms))
+    draws = Draws(plan)
+    contrasts = contrasts_of(group, plan, reference=reference, draws=draws)
+    others = {c.arm: group.arms[c.arm] for c in contrasts}
+    control = group.arms[reference]
+    billed, sweeps = _costs(connection, group, pricing, reference=reference, draws=draws)
+    leaking = leaking_instances(behaviour, group)
+    some_left = 0 < len(leaking) < len(group.instance_ids)
+    clean = without_instances(group, set(leaking))
     return GroupStudy(
         group=group,
         reference=reference,
-        contrasts=tuple(contrasts_of(group, plan, reference=reference)),
+        contrasts=tuple(contrasts),
         noise={name: _noise(arm) for name, arm in group.arms.items()},
         passes={name: _passes(arm) for name, arm in group.arms.items()},
+        savings={name: savings(control, arm, draws) for name, arm in others.items()},
+        bands={name: by_baseline_length(control, arm, draws) for name, arm in others.items()},
+        repositories={
+            name: repository_sensitivity(group, arm=name, reference=reference, draws=draws)
+            for name in others
+        },
+        bills=billed,
+        price_sweeps=sweeps,
+        behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)
+        if behaviour.run_ids
+        else (),
+        leaking=leaking,
+        without_leaks=contrasts_of(clean, plan, reference=reference, draws=draws)
+        if some_left
+        else (),
     )
+
+
+def _costs(
+    connection: duckdb.DuckDBPyConnection,
+    group: Group,
+    pricing: Pricing,
+    *,
+    reference: str,
+    draws: Draws,
+) -> tuple[list[ArmBill], list[PriceSweep]]:
+    """Return every bill, and the price sweep on the exact view (else on the reported one)."""
+    found: list[ArmBill] = []
+    for prices in pricing.lists.values():
+        usages = usage_of(connection, group, min_prefix=prices.min_prefix)
+        known = [v for v in VIEWS if not np.isnan(usages[reference][v]).all()]
+        views = known[:1] or ["exact"] if prices.cached == prices.uncached else known
+        for view in views:
+            found += bills(usages, group, prices, view=view, reference=reference, draws=draws)
+    usages = usage_of(connection, group)
+    if np.isnan(usages[reference]["prompt"]).all():
+        return [], []
+    known = [v for v in ("exact", "reported") if not np.isnan(usages[reference][v]).all()]
+    sweeps = [
+        sweep
+        for view in known[:1]
+        for sweep in price_sweep(
+            usages, group, pricing, view=view, reference=reference, draws=draws
+        )
+    ]
+    return found, sweeps
 
 
 def _noise(arm: ArmOutcomes) -> SeedNoise:

@@ -1,6 +1,6 @@
 """Draws a study's figures into a folder and says under what caption each belongs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.figures import style
 from pipeline.analysis.figures.context import context_growth, peak_contexts
+from pipeline.analysis.figures.distances import refetch_distances
 from pipeline.analysis.figures.forest import forest
+from pipeline.analysis.figures.money import cost_against_price_ratio, cost_against_solve_rate
 from pipeline.analysis.figures.tokens import stacked_tokens
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.traces import typical_pair
@@ -87,6 +89,46 @@ def _group_figures(
                 margin=study.plan.margin,
             ),
             f"Every arm against {group.reference}, with 95% intervals (instances resampled).",
+        )
+    yield from _cost_figures(study, group, styles, drawn)
+    if group.behaviour:
+        yield drawn(
+            "refetch_distance",
+            refetch_distances(
+                {b.arm: b.distances for b in group.behaviour},
+                {b.arm: b.n_runs for b in group.behaviour},
+                styles,
+            ),
+            "Re-fetches a run by how many turns ago the same lines were read.",
+        )
+
+
+def _cost_figures(
+    study: Study,
+    group: GroupStudy,
+    styles: dict[str, style.ArmStyle],
+    drawn: Callable[[str, Figure, str], Drawn],
+) -> Iterator[Drawn]:
+    pricing = study.pricing
+    name = study.plan.pricing if study.plan.pricing in pricing.lists else pricing.primary.name
+    costs = {b.arm: b.per_run for b in group.bills if b.prices == name}
+    rates = {c.arm: c.solve.arm_rate for c in group.contrasts if c.solve is not None}
+    rates |= {c.reference: c.solve.reference_rate for c in group.contrasts if c.solve is not None}
+    points = {arm: (costs[arm], rates[arm]) for arm in costs if arm in rates}
+    if points and not any(np.isnan(cost) for cost, _ in points.values()):
+        yield drawn(
+            "cost_solve_rate",
+            cost_against_solve_rate(points, styles, currency=pricing.currency),
+            f"Cost a run against solve rate, price list {name} of {pricing.name} "
+            f"({pricing.as_of}).",
+        )
+    sweeps = [s for s in group.price_sweeps if not any(np.isnan(e.value) for e in s.costs)]
+    if sweeps:
+        yield drawn(
+            "cost_price_ratio",
+            cost_against_price_ratio(sweeps, styles),
+            f"Cost against {group.reference} as cached tokens get dearer, {sweeps[0].view} view of "
+            f"the cache; bars on the line at 1: break-even.",
         )
 
 

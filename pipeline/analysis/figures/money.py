@@ -28,7 +28,7 @@ def cost_against_solve_rate(
         )
     axes.set_xlabel(f"cost a run, {currency}")
     axes.set_ylabel("solved, %")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.12 * max(cost for cost, _ in points.values()) or 1.0)
     axes.margins(y=0.25)
     thousands(axes.xaxis)
     legend_above(axes)

@@ -31,6 +31,8 @@ def report_page(study: Study, figures: Sequence[Drawn]) -> str:
     environment.filters["short"] = _short
     environment.filters["percent"] = wording.percent
     environment.filters["p"] = wording.p_value
+    environment.filters["ratio"] = wording.ratio
+    environment.filters["difference"] = wording.solve_difference
     source = files("pipeline.analysis.report").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
         title=study.lock.spec.name if study.lock else study.results.name,
@@ -42,6 +44,7 @@ def report_page(study: Study, figures: Sequence[Drawn]) -> str:
         tally=_tally(study),
         groups=[_group(g, figures) for g in study.groups],
         power=study.power,
+        pricing=study.pricing,
         facts=_facts(study),
     )
 
@@ -74,6 +77,14 @@ def _group(study: GroupStudy, figures: Sequence[Drawn]) -> dict[str, Any]:
         "n_passes": max((len(p) for p in study.passes.values()), default=0),
         "unpaired": _unpaired(study),
         "flips": [_flips(c) for c in study.contrasts if c.solve is not None],
+        "savings": [(arm, s) for arm, found in study.savings.items() for s in found],
+        "bands": [(arm, b) for arm, found in study.bands.items() for b in found],
+        "repositories": [(arm, r) for arm, found in study.repositories.items() for r in found],
+        "bills": study.bills,
+        "sweeps": study.price_sweeps,
+        "behaviour": study.behaviour,
+        "leaking": study.leaking,
+        "without_leaks": study.without_leaks,
         "figures": {f.name: _embedded(f) for f in figures if f.group == group.title},
     }
 
