@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from pipeline.records.failure import FailureClass, GradeClass
@@ -19,6 +20,9 @@ from pipeline.records.trajectory import (
     merged,
     view_messages,
 )
+
+bounded = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How hypothesis is used here: a busy machine fails no test."""
 
 TOOLS = '[{"type":"function","function":{"name":"bash"}}]'
 

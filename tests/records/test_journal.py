@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.records.failure import DiskError, FailureClass
@@ -21,7 +21,7 @@ from pipeline.records.journal import (
 )
 from pipeline.records.layout import Layout
 from pipeline.records.run_record import RunRecord
-from tests.records.samples import drawn_runs, full_run, grade_record, run_record
+from tests.records.samples import bounded, drawn_runs, full_run, grade_record, run_record
 
 
 def test_what_was_appended_reads_back_equal(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_was_appended_reads_back_equal(tmp_path: Path) -> None:
     assert found.damages == ()
 
 
-@settings(max_examples=40)
+@bounded
 @given(runs=st.lists(drawn_runs(), min_size=1, max_size=3))
 def test_any_run_survives_the_journal(
     runs: list[RunRecord], tmp_path_factory: pytest.TempPathFactory
@@ -70,6 +70,7 @@ def test_the_head_tells_the_state_without_unpacking(tmp_path: Path) -> None:
     assert frame.head["input_tokens"] == 100 + 300 + 20 + 150
 
 
+@bounded
 @given(cut=st.integers(min_value=0))
 def test_a_torn_tail_costs_only_the_frame_being_written(
     cut: int, tmp_path_factory: pytest.TempPathFactory
@@ -88,6 +89,7 @@ def test_a_torn_tail_costs_only_the_frame_being_written(
     assert found.good_end + found.tail_bytes == kept
 
 
+@bounded
 @given(where=st.integers(min_value=0), flip=st.integers(1, 255))
 def test_a_corrupt_byte_costs_one_frame_and_is_named(
     where: int, flip: int, tmp_path_factory: pytest.TempPathFactory
@@ -137,7 +139,7 @@ import resource, signal, sys
 from pathlib import Path
 from pipeline.records.failure import DiskError
 from pipeline.records.journal import Journal, scan
-from tests.records.samples import run_record
+from tests.records.samples import bounded, run_record
 journal = Journal(Path(sys.argv[1]))
 journal.append_run(run_record("r0"))
 before = journal.path.stat().st_size

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from pipeline import ingest as ingest_door
 from pipeline.records.failure import FailureClass
@@ -16,7 +16,7 @@ from pipeline.records.mini_export import mini_from_record, record_from_export
 from pipeline.records.mini_traj import trajectory_from_mini
 from pipeline.records.rebuild import messages_of_call
 from pipeline.records.run_record import RunRecord
-from tests.records.samples import drawn_runs, full_run
+from tests.records.samples import bounded, drawn_runs, full_run
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "trajectories"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no recorded trajectories at {DATA}")
@@ -147,7 +147,7 @@ def test_recordings_of_one_instance_are_replicates(tmp_path: Path) -> None:
     assert len({r["block_id"] for r in rows}) == 2
 
 
-@settings(max_examples=40)
+@bounded
 @given(run=drawn_runs())
 def test_an_exported_run_comes_back_whole(run: RunRecord) -> None:
     data = json.loads(json.dumps(mini_from_record(run)))

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from pipeline.records.columns import TABLES
 from pipeline.records.journal import Journal
@@ -21,7 +21,7 @@ from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_
 from pipeline.records.run_record import RunRecord
 from pipeline.records.schema import table_of
 from pipeline.records.tables import compact
-from tests.records.samples import drawn_runs, full_run, sent_messages
+from tests.records.samples import bounded, drawn_runs, full_run, sent_messages
 
 
 def compacted(layout: Layout, *runs: RunRecord) -> None:
@@ -31,7 +31,7 @@ def compacted(layout: Layout, *runs: RunRecord) -> None:
     compact(layout)
 
 
-@settings(max_examples=40)
+@bounded
 @given(run=drawn_runs())
 def test_the_rows_hold_exactly_what_every_call_sent(run: RunRecord) -> None:
     rebuilt = sent_calls(list(message_rows(run)), list(call_rows(run)))
@@ -63,7 +63,7 @@ def test_the_trajectory_comes_back_with_plan_events_and_decisions(tmp_path: Path
     assert len(rebuilt.decisions) == 2
 
 
-@settings(max_examples=40)
+@bounded
 @given(run=drawn_runs())
 def test_a_record_comes_back_whole_from_its_rows(run: RunRecord) -> None:
     tables = RunTables(

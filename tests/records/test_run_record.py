@@ -1,13 +1,13 @@
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from pipeline.records.columns import TABLES
 from pipeline.records.failure import FailureClass
 from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
 from pipeline.records.run_record import CallRecord, RunRecord
 from pipeline.records.schema import table_of
-from tests.records.samples import drawn_runs, full_run, run_record
+from tests.records.samples import bounded, drawn_runs, full_run, run_record
 
 
 def test_input_tokens_count_every_call_with_the_parts_beside() -> None:
@@ -57,7 +57,7 @@ def test_no_patch_has_no_hash() -> None:
     assert run_row(run_record(patch=""))["patch_sha256"] is None
 
 
-@settings(max_examples=40)
+@bounded
 @given(run=drawn_runs())
 def test_the_rows_of_any_run_fit_the_tables(run: RunRecord) -> None:
     table_of(TABLES["runs"], [run_row(run)])
