@@ -1,0 +1,221 @@
+"""The main job as a user meets it: one command, killed at will, always the same result.
+
+"The same result" is DESIGN 6.5's: equal run ids, failure classes, patches, steps, input tokens and
+grades, every planned run exactly once, whatever was killed on the way.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.host.process import ProcessIdentity, is_alive, process_identity
+from pipeline.host.proctable import all_processes
+from pipeline.records.layout import Layout
+from pipeline.records.plan import read_plan
+from pipeline.records.states import run_states
+
+SMALL = ["+sweep=demo", "instances.sample=3", "seeds=[0]", "~arms.no_plan", "~arms.sham_cleanup"]
+SLOW = ["model.sim.latency_ms=15"]
+NO_REPORT = "analyze=false"
+COMPARED = ("run_id", "failure_class", "patch_sha256", "n_steps", "input_tokens")
+
+
+def command(results, *overrides):
+    line = [*SMALL, f"results={results}", NO_REPORT, *overrides]
+    return [sys.executable, "-m", "pipeline.launch", *line]
+
+
+def launch(results, *overrides, timeout_s=240.0):
+    return subprocess.run(
+        command(results, *overrides),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@contextmanager
+def started(results, *overrides):
+    """A launch in a session of its own, ended with the test."""
+    process = subprocess.Popen(
+        command(results, *overrides),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def result_of(results):
+    """What must not depend on kills: runs and grades as tables of the compared columns."""
+    layout = Layout(Path(results))
+    runs = pq.read_table(layout.table_file("runs")).to_pylist()
+    grades = {g["run_id"]: g["resolved"] for g in pq.read_table(layout.table("grades")).to_pylist()}
+    rows = [(*(run[name] for name in COMPARED), grades[run["run_id"]]) for run in runs]
+    assert sorted(run["run_id"] for run in runs) == sorted(
+        run.run_id for run in read_plan(layout.plan)
+    )
+    return sorted(rows)
+
+
+def until(condition, timeout_s=60.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "gave up waiting"
+        time.sleep(0.02)
+
+
+def n_finished(results):
+    with suppress(FileNotFoundError):
+        return len(run_states(Layout(Path(results))))
+    return 0
+
+
+def family(pid):
+    """The identities of every living process in the sessions that descend from `pid`."""
+    table = all_processes()
+    children = {}
+    for stat in table:
+        children.setdefault(stat.ppid, []).append(stat)
+    found, todo = [], [pid]
+    while todo:
+        for stat in children.get(todo.pop(), []):
+            found.append(ProcessIdentity(stat.pid, stat.start_ticks))
+            todo.append(stat.pid)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a launch that nobody touched."""
+    results = tmp_path_factory.mktemp("undisturbed") / "results"
+    done = launch(results, "analyze=true")
+    assert done.returncode == 0, done.stderr
+    return results, done
+
+
+def test_one_command_runs_grades_and_prints_the_paired_table(undisturbed):
+    results, done = undisturbed
+    assert "plan_prune" in done.stdout
+    assert "SIMULATION" in done.stdout
+    assert f"{results}/report/report.html" in done.stdout
+    assert (results / "report" / "report.html").stat().st_size > 10_000
+    assert len(result_of(results)) == 6
+
+
+def test_a_second_launch_finds_everything_done_and_runs_nothing(undisturbed):
+    results, _ = undisturbed
+    journals = sorted(Layout(results).journal_paths())
+    before = result_of(results)
+    again = launch(results)
+    assert again.returncode == 0, again.stderr
+    assert "(resumed)" in again.stdout
+    assert sorted(Layout(results).journal_paths()) == journals
+    assert result_of(results) == before
+
+
+def test_two_folders_of_one_sweep_hold_the_same_result(undisturbed, tmp_path):
+    assert launch(tmp_path / "elsewhere").returncode == 0
+    assert result_of(tmp_path / "elsewhere") == result_of(undisturbed[0])
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_next_launch_goes_on(undisturbed, tmp_path):
+    results = tmp_path / "results"
+    with started(results, *SLOW) as process:
+        until(lambda: n_finished(results) >= 1)
+        children = family(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Launch again to go on" in output
+    assert not [child for child in children if is_alive(child)]
+    kept = n_finished(results)
+    assert kept >= 1
+    assert launch(results).returncode == 0
+    assert result_of(results) == result_of(undisturbed[0])
+
+
+@pytest.mark.parametrize("after_runs", [0, 2])
+def test_a_launcher_killed_outright_leaves_workers_that_stop_and_a_folder_that_resumes(
+    undisturbed, tmp_path, after_runs
+):
+    results = tmp_path / "results"
+    with started(results, *SLOW) as process:
+        until(lambda: n_finished(results) >= after_runs and len(family(process.pid)) >= 2)
+        children = family(process.pid)
+        process.kill()
+    again = launch(results)
+    assert again.returncode == 0, again.stderr
+    assert result_of(results) == result_of(undisturbed[0])
+    until(lambda: not [child for child in children if is_alive(child)], timeout_s=30)
+
+
+def test_a_worker_killed_outright_is_replaced_within_the_same_launch(undisturbed, tmp_path):
+    results = tmp_path / "results"
+    layout = Layout(results)
+    with started(results, *SLOW) as process:
+        until(lambda: n_finished(results) >= 1 and list(layout.status.glob("*.json")))
+        worker = next(layout.status.glob("*.json"))
+        pid = int(worker.stem.rpartition("pid")[2])
+        assert process_identity(pid) is not None
+        os.kill(pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    assert result_of(results) == result_of(undisturbed[0])
+
+
+def test_a_second_launcher_is_refused_while_the_first_runs(tmp_path):
+    results = tmp_path / "results"
+    with started(results, *SLOW) as process:
+        until(lambda: n_finished(results) >= 1)
+        second = launch(results)
+        assert second.returncode == 2
+        assert "is running on" in second.stderr
+        assert "pipeline.status" in second.stderr
+        process.communicate(timeout=240)
+    assert process.returncode == 0
+
+
+def test_a_changed_science_field_is_refused_and_nothing_is_touched(undisturbed):
+    results, _ = undisturbed
+    lock = (results / "sweep.lock.yaml").read_bytes()
+    refused = launch(results, "agent.step_limit=9")
+    assert refused.returncode == 2
+    assert "agent.step_limit: 250 -> 9" in refused.stderr
+    assert (results / "sweep.lock.yaml").read_bytes() == lock
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    shown = launch(tmp_path / "results", "dry_run=true")
+    assert shown.returncode == 0
+    assert "6 runs in 3 blocks" in shown.stdout
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["instances.ids=[toy__ledgre-1]"], "toy__ledger-1"),
+        (["model=smi"], "Did you mean sim"),
+        (["dataset=/nowhere/rows.json"], "/nowhere/rows.json"),
+        (["agent.step_limt=3"], "step_limit"),
+    ],
+)
+def test_a_mistake_exits_non_zero_and_says_what_to_write(tmp_path, overrides, says):
+    refused = launch(tmp_path / "results", *overrides)
+    assert refused.returncode == 2
+    assert says in refused.stderr
+    assert not (tmp_path / "results").exists()
