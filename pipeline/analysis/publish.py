@@ -3,6 +3,7 @@
 Everything lands in one folder (`RESULTS/report` unless another is named):
 
     report.html   self-contained, opens anywhere
+    runs/         a page for each run of instances that flipped
     figures/      SVG and PDF
     tables/       CSV, Parquet, LaTeX
     study.json    what was analysed, with which plan and which gate findings
@@ -17,6 +18,7 @@ from pipeline.analysis.figures.drawn import Drawn, draw_all
 from pipeline.analysis.output import replace_file, write_arrow, write_latex, write_table
 from pipeline.analysis.paired_table import HEADER, paired_rows, paired_table_text
 from pipeline.analysis.report.page import report_page
+from pipeline.analysis.report.run_pages import write_run_pages
 from pipeline.analysis.result_tables import ALL_TABLES
 from pipeline.analysis.study import Study, opened_study
 from pipeline.analysis.wording import evidence_note
@@ -61,10 +63,11 @@ def analyze_results(
     connection, study = opened_study(results, reference=reference, allow_invalid=allow_invalid)
     with connection:
         figures = draw_all(study, connection, out / "figures")
+        pages = write_run_pages(study, connection, out)
         _write_tables(study, out / "tables")
     replace_file(out / "study.json", _study_json(study).encode())
     report = out / "report.html"
-    replace_file(report, report_page(study, figures).encode())
+    replace_file(report, report_page(study, figures, pages).encode())
     return AnalysisSummary(study=study, out=out, report=report, figures=tuple(figures))
 
 

@@ -115,7 +115,8 @@ def short_number(value: float) -> str:
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
+    # Sums of seed means that cancel leave 1e-17 behind, which is nothing.
+    return "0" if abs(value) < 1e-9 else f"{value:.3g}"
 
 
 def save(figure: Figure, stem: Path, *, evidence: str) -> Path:

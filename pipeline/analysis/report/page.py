@@ -5,7 +5,7 @@ are embedded, nothing is fetched, and every caption carries its evidence label.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from math import isnan
 from pathlib import Path
@@ -25,8 +25,14 @@ MAX_NAMED = 40
 """Instance ids listed in the page itself; all of them are in tables/."""
 
 
-def report_page(study: Study, figures: Sequence[Drawn]) -> str:
-    """Return the report as HTML."""
+def report_page(study: Study, figures: Sequence[Drawn], pages: Mapping[str, str]) -> str:
+    """Return the report as HTML.
+
+    Args:
+        study: what was found.
+        figures: drawn already; they are embedded.
+        pages: run to its page, relative to the report.
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["short"] = _short
     environment.filters["percent"] = wording.percent
@@ -42,7 +48,7 @@ def report_page(study: Study, figures: Sequence[Drawn]) -> str:
         blocking=[p for p in study.gate.problems if p.blocks],
         notes=[p for p in study.gate.problems if not p.blocks],
         tally=_tally(study),
-        groups=[_group(g, figures) for g in study.groups],
+        groups=[_group(g, figures, pages) for g in study.groups],
         power=study.power,
         pricing=study.pricing,
         facts=_facts(study),
@@ -53,7 +59,7 @@ def _short(value: float) -> str:
     return wording.UNKNOWN if isnan(value) else short_number(value)
 
 
-def _group(study: GroupStudy, figures: Sequence[Drawn]) -> dict[str, Any]:
+def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]) -> dict[str, Any]:
     group = study.group
     seeds = sorted({len(arm.seeds) for arm in group.arms.values()})
     return {
@@ -76,7 +82,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn]) -> dict[str, Any]:
         "passes": study.passes,
         "n_passes": max((len(p) for p in study.passes.values()), default=0),
         "unpaired": _unpaired(study),
-        "flips": [_flips(c) for c in study.contrasts if c.solve is not None],
+        "flips": [_flips(study, c, pages) for c in study.contrasts if c.solve is not None],
         "savings": [(arm, s) for arm, found in study.savings.items() for s in found],
         "bands": [(arm, b) for arm, found in study.bands.items() for b in found],
         "repositories": [(arm, r) for arm, found in study.repositories.items() for r in found],
@@ -128,12 +134,26 @@ def _claim(contrast: Contrast) -> dict[str, str]:
     }
 
 
-def _flips(contrast: Contrast) -> dict[str, Any]:
+def _flips(study: GroupStudy, contrast: Contrast, pages: Mapping[str, str]) -> dict[str, Any]:
+    """Return the instances won and lost, with the pages of their runs where there are any."""
     assert contrast.solve is not None
+
+    def named(name: str) -> dict[str, Any]:
+        at = study.group.instance_ids.index(name)
+        runs = [
+            (f"{arm} s{seed}", pages[run_id])
+            for arm in (contrast.reference, contrast.arm)
+            for seed, run_id in zip(
+                study.group.arms[arm].seeds, study.group.arms[arm].run_id[at], strict=True
+            )
+            if run_id in pages
+        ]
+        return {"id": name, "pages": runs}
+
     return {
         "arm": contrast.arm,
-        "won": _named(contrast.solve.won),
-        "lost": _named(contrast.solve.lost),
+        "won": [named(name) for name in contrast.solve.won],
+        "lost": [named(name) for name in contrast.solve.lost],
         "n_won": len(contrast.solve.won),
         "n_lost": len(contrast.solve.lost),
     }
