@@ -122,6 +122,9 @@ class HttpCompleter:
         if request.tool_choice is not None:
             fields["tool_choice"] = request.tool_choice
         fields |= request.extra
+        if isinstance(request.tool_choice, Mapping) and "structured_outputs" in self._fixed:
+            # A named tool constrains the answer already; vLLM refuses a second constraint.
+            fields.setdefault("structured_outputs", None)
         tools = b"" if request.tools == b"[]" else b',"tools":' + request.tools
         head = json.dumps(self._fixed | fields, ensure_ascii=False).encode()
         return b"".join((head[:-1], tools, b',"messages":[', b",".join(request.messages), b"]}"))

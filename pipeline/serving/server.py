@@ -3,8 +3,8 @@
 It runs in a session of its own under `guard`, which ends it when this process is gone. Ready means
 that its process lives, `/health` is 200, `/v1/models` names our model and one token came back:
 each alone has been seen to be true of a server that did not work. From then on a thread watches
-it: a dead process, a failing `/health`, or requests without tokens for `stall_s` end it at once, so
-that calls in flight fail as the server's fault and not as a timeout an hour later.
+it: a dead process, silence, or requests without tokens for `stall_s` end it at once, so that calls
+in flight fail as the server's fault and not as a timeout an hour later.
 
 Does not know what is asked of it; when to start it again is the worker's decision.
 """
@@ -36,7 +36,8 @@ STOP_GRACE_S = 15.0
 GPU_FREE_S = 60.0
 """How long the driver may take to give back the memory of processes that have ended."""
 PING_TIMEOUT_S = 60.0
-HEALTH_TIMEOUT_S = 10.0
+HEALTH_TIMEOUT_S = 3.0
+METRICS_TIMEOUT_S = 10.0
 START_POLL_S = 0.25
 PORT_TRIES = 4
 TAIL_LINES = 25
@@ -270,7 +271,7 @@ class VllmServer:
     def _stalled(self, stall: StallRule) -> str | None:
         """Return why the server counts as hung, None while it does not."""
         try:
-            text = metrics_text(self.base_url, timeout_s=min(HEALTH_TIMEOUT_S, stall.stall_s))
+            text = metrics_text(self.base_url, timeout_s=min(METRICS_TIMEOUT_S, stall.stall_s))
         except ServerError:
             return stall.silent(time.monotonic())
         sample = sample_of(text)
