@@ -209,7 +209,8 @@ class ClaimBoard:
             self._sights[block_id] = before = _Sight(content, now_s, moved)
         if self._is_dead(owner) or now_s - before.since_s >= self._stale_s:
             return Liveness.STALE
-        return Liveness.ALIVE if before.moved or self._is_neighbour(owner) else Liveness.UNKNOWN
+        # That the owner's process exists says nothing: it may hang. Only its counter tells.
+        return Liveness.ALIVE if before.moved else Liveness.UNKNOWN
 
     def take_over(self, block_id: str) -> Claim | None:
         """Return the block's claim if it was stale and this call won it, else None."""
@@ -300,10 +301,6 @@ class ClaimBoard:
             and owner.machine == self._owner.machine
             and not is_alive(ProcessIdentity(owner.pid, owner.start_ticks))
         )
-
-    def _is_neighbour(self, owner: Owner | None) -> bool:
-        """True where the owner is known to live, because it does so on this machine."""
-        return owner is not None and owner.machine == self._owner.machine
 
     def _bury(self, block_id: str) -> Path | None:
         """Rename the block's claim to a name that nobody else knows; None if it is gone."""

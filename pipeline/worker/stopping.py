@@ -70,6 +70,8 @@ class StopWatch:
             signal.SIGCONT: _ignore,
         }
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        # Whoever started us may have been deaf to some of them, and we inherit that.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
 
         def restore() -> None:
             for number, handler in before.items():

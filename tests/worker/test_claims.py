@@ -174,10 +174,14 @@ def test_the_claim_of_a_process_killed_on_this_machine_is_stale_at_once(tmp_path
     assert observer.take_over("b") is not None
 
 
-def test_a_live_neighbour_is_alive_at_first_sight_but_not_when_it_hangs(layout: Layout) -> None:
+def test_a_neighbours_living_process_is_no_sign_of_life_but_its_counter_is(
+    layout: Layout,
+) -> None:
     clock = Clock()
-    board(layout, nonce="neighbour").try_claim("b")
-    observer = board(layout, clock)
+    neighbour, observer = board(layout, nonce="neighbour"), board(layout, clock)
+    neighbour.try_claim("b")
+    assert observer.observe("b") is Liveness.UNKNOWN
+    neighbour.beat()
     assert observer.observe("b") is Liveness.ALIVE
     clock.now_s += 61
     assert observer.observe("b") is Liveness.STALE

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.host.files import read_json
@@ -17,6 +18,7 @@ from pipeline.records.frames import FrameKind
 from pipeline.records.journal import scan
 from pipeline.records.layout import Layout
 from pipeline.records.states import States
+from pipeline.records.tables import compact
 from pipeline.worker import grade_job, rollout_job
 from tests.worker.conftest import SHORT, SLOW, MakeSweep, StartWorker, launched, result_of
 
@@ -244,3 +246,24 @@ def test_a_full_disk_is_waited_for_and_costs_nothing(
 def test_an_unknown_model_is_named_with_those_that_exist(make_sweep: MakeSweep) -> None:
     with pytest.raises(ValueError, match=r"no model 'qwen'.*it has sim"):
         rollout_job.main(str(make_sweep(SHORT).root), "qwen", 0)
+
+
+def test_a_hung_worker_that_comes_back_after_a_take_over_does_no_harm(
+    make_sweep: MakeSweep, start_worker: StartWorker, undisturbed
+) -> None:
+    layout = make_sweep(SHORT, SLOW, "cluster.stale_s=2", "cluster.heartbeat_s=0.2")
+    hung = start_worker(layout)
+    wait_for(lambda: n_calls_begun(layout), "a run was in flight", hung)
+    os.kill(hung.pid, signal.SIGSTOP)
+    try:
+        assert start_worker(layout, index=1).wait(120) == 0
+        assert set(journaled_runs(layout)) == set(undisturbed)
+    finally:
+        os.kill(hung.pid, signal.SIGCONT)
+    assert hung.wait(60) == 0
+    compact(layout)
+    run_ids = pq.read_table(layout.table_file("runs"))["run_id"].to_pylist()
+    assert sorted(run_ids) == sorted(undisturbed)
+    grade_job.main(str(layout.root), 0)
+    assert result_of(layout) == undisturbed
+    assert_nothing_left(layout)

@@ -47,6 +47,17 @@ def test_termination_is_more_urgent_than_anything(watch: StopWatch, tmp_path: Pa
     assert watch.terminated
 
 
+def test_signals_that_our_parent_blocked_are_heard_all_the_same(tmp_path: Path) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    watch = StopWatch(tmp_path / "drain")
+    restore = watch.install()
+    try:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert watch.reason() is Stop.TIME_LIMIT
+    finally:
+        restore()
+
+
 def test_a_continue_signal_is_no_reason(watch: StopWatch) -> None:
     os.kill(os.getpid(), signal.SIGCONT)
     assert watch.reason() is None

@@ -1,0 +1,137 @@
+"""The end of a Slurm job: what a worker does on USR2 and on SIGTERM, with scontrol as a recorder.
+
+A real Slurm is in tests/system; here only the worker's decisions are looked at.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.host.process import ChildGroup, start_group
+from pipeline.host.slurm_job import job_end_unix_s, slurm_job
+from pipeline.records.layout import Layout
+from tests.worker.conftest import SHORT, SLOW, MakeSweep, result_of
+from tests.worker.test_faults import (
+    ONE_SLOT,
+    assert_nothing_left,
+    in_flight,
+    journaled_runs,
+    wait_for,
+)
+
+LEFT_S = 600
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator["FakeJob"]:
+    fake = FakeJob(tmp_path)
+    yield fake
+    for child in fake.started:
+        child.stop(0)
+
+
+class FakeJob:
+    """An environment as Slurm makes it, and a scontrol that writes down what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked = folder / "asked"
+        self.log = folder / "worker.log"
+        self.started: list[ChildGroup] = []
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        (self.programs / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {self.asked}\n')
+        (self.programs / "scontrol").chmod(0o755)
+
+    def start(self, layout: Layout, *, left_s: float = LEFT_S, restarts: int = 0) -> ChildGroup:
+        env = {
+            **os.environ,
+            "PATH": f"{self.programs}:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "1235",
+            "SLURM_ARRAY_JOB_ID": "1230",
+            "SLURM_ARRAY_TASK_ID": "4",
+            "SLURM_RESTART_COUNT": str(restarts),
+            "SLURM_JOB_END_TIME": str(int(time.time() + left_s)),
+        }
+        argv = [sys.executable, "-m", "pipeline.worker.rollout_job", str(layout.root)]
+        self.started.append(start_group([*argv, "--model", "sim"], env=env, log=self.log))
+        return self.started[-1]
+
+    @property
+    def requests(self) -> list[str]:
+        return self.asked.read_text().splitlines() if self.asked.exists() else []
+
+
+EXPECTED = "agent.expected_wall_s=10"
+
+
+def stopped_after_one_run(layout: Layout, worker: ChildGroup, number: int) -> None:
+    wait_for(lambda: len(journaled_runs(layout)) >= 1, "one run was finished", worker)
+    os.kill(worker.pid, number)
+    assert worker.wait(60) == 0
+
+
+def test_before_the_time_limit_a_worker_finishes_its_runs_and_requeues_its_own_task(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep(SHORT, SLOW, ONE_SLOT, EXPECTED)
+    worker = job.start(layout)
+    stopped_after_one_run(layout, worker, signal.SIGUSR2)
+    assert job.requests == ["requeue 1230_4"]
+    assert len(result_of(layout)) < 4
+    assert_nothing_left(layout)
+
+
+def test_a_terminated_worker_never_requeues(make_sweep: MakeSweep, job: FakeJob) -> None:
+    layout = make_sweep(SHORT, SLOW, ONE_SLOT, EXPECTED)
+    stopped_after_one_run(layout, job.start(layout), signal.SIGTERM)
+    assert job.requests == []
+    assert_nothing_left(layout)
+
+
+def test_a_worker_that_published_nothing_does_not_requeue(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep("model.sim.latency_ms=4000", EXPECTED)
+    worker = job.start(layout, left_s=140)
+    wait_for(lambda: bool(in_flight(layout)), "a run was in flight", worker)
+    os.kill(worker.pid, signal.SIGUSR2)
+    os.kill(worker.pid, signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert job.requests == []
+    assert journaled_runs(layout) == []
+
+
+def test_a_worker_that_was_requeued_often_enough_does_not_requeue(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep(SHORT, SLOW, ONE_SLOT, EXPECTED, "cluster.max_requeues=2")
+    stopped_after_one_run(layout, job.start(layout, restarts=2), signal.SIGUSR2)
+    assert job.requests == []
+
+
+def test_no_run_is_started_that_would_not_end_before_the_job(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep(SHORT, "agent.expected_wall_s=500")
+    worker = job.start(layout, left_s=LEFT_S)
+    assert worker.wait(60) == 0
+    assert journaled_runs(layout) == []
+    assert "nothing started" in job.log.read_text()
+
+
+def test_a_task_is_named_as_scontrol_wants_it_and_never_by_its_array() -> None:
+    env = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
+    assert slurm_job(env).job_id == "5_2"
+    assert slurm_job({"SLURM_JOB_ID": "7"}).job_id == "7"
+    assert slurm_job({}) is None
+
+
+def test_the_jobs_end_is_what_slurm_says_and_unknown_outside_a_job() -> None:
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1700000000"}
+    assert job_end_unix_s(env) == 1.7e9
+    assert job_end_unix_s({}) is None
