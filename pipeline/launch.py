@@ -26,7 +26,13 @@ from rich.console import Console
 from pipeline.analyze import analyze_door
 from pipeline.benchmarks.rows import DatasetError
 from pipeline.compact import compact_door
-from pipeline.planning.cluster_run import AliveError, submit_sweep
+from pipeline.host.slurm_facts import has_slurm
+from pipeline.planning.cluster_run import (
+    AliveError,
+    refuse_while_alive,
+    site_problems,
+    submit_sweep,
+)
 from pipeline.planning.config import ConfigError, known, sweep_spec
 from pipeline.planning.display import LiveDisplay, grid_view
 from pipeline.planning.estimate import estimate_text, estimated
@@ -34,12 +40,16 @@ from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import Prepared, prepared
+from pipeline.planning.submit import SubmitError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError
 from pipeline.records.states import run_states
 
-REFUSALS = (ConfigError, DatasetError, FolderError, LockError, StuckError, AliveError, DiskError)
+REFUSALS = (
+    *(ConfigError, DatasetError, FolderError, LockError, DiskError),
+    *(StuckError, AliveError, SubmitError),
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +83,12 @@ def launch(overrides: Sequence[str], console: Console) -> int:
         console.print(grid_view(sweep.runs))
     if todo:
         console.print(estimate_text(estimate), markup=False)
+    on_slurm = spec.cluster.kind == "slurm"
+    if on_slurm and not (spec.dry_run or spec.force):
+        refuse_while_alive(layout)
     found = problems(sweep, estimate)
+    if on_slurm and not found and (has_slurm() or not spec.dry_run):
+        found = list(site_problems(layout, sweep))
     for problem in found:
         print(f"launch: {problem}", file=sys.stderr)
     if spec.dry_run:
@@ -82,15 +97,17 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     if found:
         return 2
     write_folder(layout, sweep, opened)
-    if spec.cluster.kind == "slurm":
-        return submit_sweep(layout, sweep, console)
-    return _run_here(layout, sweep, console)
+    if on_slurm:
+        if submit_sweep(layout, sweep, console):
+            return 0
+    else:
+        with LiveDisplay(console) as display:
+            run_all(layout, sweep.lock, sweep.runs, display.show)
+    return _finish(layout, sweep, console)
 
 
-def _run_here(layout: Layout, sweep: Prepared, console: Console) -> int:
-    """Run to the end on this machine, then compact, analyse and print the paired table."""
-    with LiveDisplay(console) as display:
-        run_all(layout, sweep.lock, sweep.runs, display.show)
+def _finish(layout: Layout, sweep: Prepared, console: Console) -> int:
+    """Nothing is open any more: compact, analyse and print the paired table."""
     compact_door(layout.root)
     if sweep.lock.spec.analyze and sweep.lock.spec.grade:
         return analyze_door(layout.root, console)

@@ -4,8 +4,9 @@ Owns every look at environment variables, so that the rest of the package is a f
 arguments. Does not decide what a variable means.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 
 def environment() -> dict[str, str]:
@@ -24,3 +25,19 @@ def scrubbed_slurm(env: Mapping[str, str]) -> dict[str, str]:
         for name, value in env.items()
         if not name.startswith("SLURM_") or name == "SLURM_CONF"
     }
+
+
+@contextlib.contextmanager
+def without_slurm_job() -> Iterator[None]:
+    """Take an enclosing job's variables out of this process's environment for a while.
+
+    For libraries that start sbatch with whatever environment there is. Not for several threads.
+    """
+    before = environment()
+    kept = scrubbed_slurm(before)
+    for name in before.keys() - kept.keys():
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(before)

@@ -4,12 +4,13 @@ Owns starting, bounding, stopping and reaping: every child leads a session of it
 killed with all that it started. Does not know what it runs.
 """
 
+import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -34,6 +35,7 @@ __all__ = [
     "run_command",
     "signal_process",
     "start_group",
+    "warnings_are_ours",
 ]
 
 _CHUNK_BYTES = 1 << 16
@@ -145,6 +147,21 @@ class ChildGroup:
         return True
 
 
+@contextlib.contextmanager
+def warnings_are_ours() -> Iterator[None]:
+    """Let children that this thread starts meanwhile, and theirs, be deaf to SIGUSR2.
+
+    Slurm sends its warning before the time limit to every process of a job's steps, sessions of
+    their own included, and it ends whoever does not handle it: the model server, a test in a
+    sandbox. Only the worker itself is meant. A blocked signal stays blocked over fork and exec.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def start_group(
     argv: Sequence[str],
     *,
@@ -175,17 +192,18 @@ def start_group(
     stdout: int | IO[bytes] = subprocess.PIPE if pipe_stdout else target
     stderr = subprocess.STDOUT if log is None else target
     try:
-        popen = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE if pipe_stdin else subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-            bufsize=0,
-        )
+        with warnings_are_ours():
+            popen = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE if pipe_stdin else subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+                bufsize=0,
+            )
     finally:
         if not isinstance(target, int):
             target.close()

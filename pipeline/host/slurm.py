@@ -1,4 +1,4 @@
-"""What this machine's Slurm says, where there is one: states of jobs, and this job's own end.
+"""What this machine's Slurm says, where there is one: the states of jobs.
 
 Silence is not failure: a job that neither squeue nor sacct knows is UNKNOWN, and only a queue that
 answered makes a job ENDED.
@@ -6,7 +6,7 @@ answered makes a job ENDED.
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pipeline.host.process import run_command
@@ -75,10 +75,3 @@ def _listed(lines: Sequence[str]) -> Iterable[tuple[str, JobState]]:
         job_id, _, state = line.strip().partition(" ")
         if job_id:
             yield job_id, _ALIVE.get(state.strip(), JobState.ENDED)
-
-
-def job_id_of(env: Mapping[str, str]) -> str | None:
-    """Return this Slurm job's id as squeue lists it, None outside a job."""
-    if "SLURM_ARRAY_JOB_ID" in env and "SLURM_ARRAY_TASK_ID" in env:
-        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
-    return env.get("SLURM_JOB_ID")

@@ -4,10 +4,11 @@ Reads what Slurm put into the environment and asks `squeue` where that says noth
 does about its end is `pipeline.worker.deadline`.
 """
 
+import re
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from pipeline.host.process import run_command
 
@@ -38,23 +39,34 @@ def slurm_job(env: Mapping[str, str]) -> SlurmJob | None:
 
 
 def job_end_unix_s(env: Mapping[str, str]) -> float | None:
-    """Return when Slurm will end this job, in Unix seconds; None if it will not or cannot say.
+    """Return when Slurm will end this job, in this node's Unix seconds; None if it cannot say.
 
-    Older versions do not put the end time into the environment; squeue is then asked, once.
+    The controller is asked how much time is left, since its clock and the node's may differ. Where
+    it does not answer, the end that newer versions put into the environment is taken.
     """
-    if "SLURM_JOB_END_TIME" in env:
-        return float(env["SLURM_JOB_END_TIME"])
-    if "SLURM_JOB_ID" not in env or shutil.which("squeue") is None:
+    left_s = _left_s(env["SLURM_JOB_ID"]) if "SLURM_JOB_ID" in env else None
+    if left_s is not None:
+        return time.time() + left_s
+    end = env.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdecimal() else None
+
+
+def _left_s(job_id: str) -> float | None:
+    if shutil.which("squeue") is None:
         return None
     done = run_command(
-        ["squeue", "--noheader", "--jobs", env["SLURM_JOB_ID"], "--format=%e"],
-        timeout_s=COMMAND_TIMEOUT_S,
+        ["squeue", "--noheader", "--jobs", job_id, "--format=%L"], timeout_s=COMMAND_TIMEOUT_S
     )
-    try:
-        # The job's own clock and zone: squeue prints local time, as this process reads it.
-        return datetime.fromisoformat(done.text.strip().splitlines()[0]).timestamp()
-    except (ValueError, IndexError):
+    return duration_s(done.text.strip()) if done.returncode == 0 else None
+
+
+def duration_s(text: str) -> float | None:
+    """Return the seconds of Slurm's `[days-][hours:]minutes:seconds`, None for anything else."""
+    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
+    if found is None:
         return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def requeue(job: SlurmJob) -> str | None:

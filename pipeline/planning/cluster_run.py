@@ -1,44 +1,93 @@
 """A sweep on a Slurm cluster: arrays submitted once, never while earlier ones may be alive."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
 from pipeline.host.slurm import JobState, job_states
+from pipeline.host.slurm_facts import (
+    associations,
+    gpus_of,
+    has_slurm,
+    n_queued,
+    slurm_limits,
+    tightest,
+)
 from pipeline.planning.local_run import open_requests
+from pipeline.planning.preflight import Problem
 from pipeline.planning.prepare import Prepared
-from pipeline.planning.submit import submissions, submit_slurm
+from pipeline.planning.slurm_site import JobRequest, fitted, split
+from pipeline.planning.submit import SubmittedJob, refusals, submissions, submit_slurm
 from pipeline.records.layout import Layout
 from pipeline.records.states import run_states
+from pipeline.spec.site import SiteSpec
 
 
 class AliveError(Exception):
     """Earlier jobs of this folder are alive, or nobody can say that they are not."""
 
 
-def submit_sweep(layout: Layout, sweep: Prepared, console: Console) -> int:
-    """Submit what is open and print the job ids and the next commands; return the exit status.
+def arrays_for(layout: Layout, sweep: Prepared) -> list[JobRequest]:
+    """Return the arrays for what is open, as this site accepts them; rollouts first.
+
+    Raises:
+        ValueError: the site's submit limit leaves no room for them.
+    """
+    spec = sweep.lock.spec
+    states = run_states(layout) if layout.lock.exists() else {}
+    requests = open_requests(sweep.lock, sweep.runs, states, "rollouts")
+    if spec.grade:
+        requests += open_requests(sweep.lock, sweep.runs, states, "grading", after_rollouts=True)
+    limits = slurm_limits()
+    size = tightest([spec.cluster.max_array_size, limits.max_array_size if limits else None])
+    return split(fitted(requests, _room(spec.cluster)), size)
+
+
+def site_problems(layout: Layout, sweep: Prepared) -> Iterator[Problem]:
+    """Yield why this site would not run the sweep; nothing is submitted by asking."""
+    if not has_slurm():
+        yield Problem(
+            field="cluster",
+            message="sbatch is not on this machine; launch from a login node of the cluster",
+        )
+        return
+    yield from _too_few_gpus(sweep)
+    try:
+        arrays = arrays_for(layout, sweep)
+    except ValueError as error:
+        yield Problem(field="cluster.max_submit", message=str(error))
+        return
+    for complaint in refusals(layout, sweep.lock, arrays):
+        yield Problem(
+            field="cluster",
+            message=f"{complaint} (set cluster.rollout.* or cluster.grading.*; "
+            "what the site has: python -m pipeline.doctor "
+            f"cluster={sweep.lock.spec.cluster.name})",
+        )
+
+
+def submit_sweep(layout: Layout, sweep: Prepared, console: Console) -> bool:
+    """Submit what is open and print the job ids and the next commands.
+
+    Returns whether anything was open.
 
     Raises:
         AliveError: earlier jobs are alive or unknown, and `force` was not given.
+        SubmitError: sbatch refused.
     """
-    spec = sweep.lock.spec
-    if not spec.force:
+    if not sweep.lock.spec.force:
         refuse_while_alive(layout)
-    states = run_states(layout)
-    rollouts = open_requests(sweep.lock, sweep.runs, states, "rollouts")
-    jobs = submit_slurm(layout, sweep.lock, rollouts)
-    arrays = sorted({job.job_id.partition("_")[0] for job in jobs})
-    for array in arrays:
-        n_tasks = sum(job.job_id.partition("_")[0] == array for job in jobs)
-        console.print(f"submitted rollout array {array} ({n_tasks} tasks)", markup=False)
-    if spec.grade:
-        grading = open_requests(sweep.lock, sweep.runs, states, "grading", after_rollouts=True)
-        graders = submit_slurm(layout, sweep.lock, grading, after=arrays)
-        for array in sorted({job.job_id.partition("_")[0] for job in graders}):
-            console.print(f"submitted grading array {array}, after the rollouts", markup=False)
+    arrays = arrays_for(layout, sweep)
+    if not arrays:
+        return False
+    rollouts = submit_slurm(layout, sweep.lock, [a for a in arrays if a.role == "rollout"])
+    _say(console, rollouts, "rollout")
+    after = sorted({job.array for job in rollouts})
+    grading = [a for a in arrays if a.role == "grading"]
+    graders = submit_slurm(layout, sweep.lock, grading, after=after)
+    _say(console, graders, "grading", "after the rollouts" if after else "")
     console.print(_next_commands(layout), markup=False)
-    return 0
+    return True
 
 
 def refuse_while_alive(layout: Layout) -> None:
@@ -53,6 +102,33 @@ def refuse_while_alive(layout: Layout) -> None:
     alive = [job_id for job_id, state in states.items() if state is not JobState.ENDED]
     if alive:
         raise AliveError(_alive_text(layout, alive, states))
+
+
+def _room(site: SiteSpec) -> int | None:
+    """Return how many tasks may be submitted now, None where nothing limits them."""
+    enforced = (limits := slurm_limits()) is not None and limits.enforced is not None
+    of_site = [a.max_submit for a in associations() or ()] if enforced else []
+    most = tightest([site.max_submit, *of_site])
+    return None if most is None else most - (n_queued() or 0)
+
+
+def _too_few_gpus(sweep: Prepared) -> Iterator[Problem]:
+    spec = sweep.lock.spec
+    asked = gpus_of(spec.cluster.rollout.gres)
+    for name, model in spec.models.items():
+        if model.kind == "vllm" and asked < model.n_gpus:
+            yield Problem(
+                field="cluster.rollout.gres",
+                message=f"model {name} needs {model.n_gpus} GPUs, {asked} are asked for; "
+                f"say for example cluster.rollout.gres=gpu:a100:{model.n_gpus}",
+            )
+
+
+def _say(console: Console, jobs: Sequence[SubmittedJob], role: str, note: str = "") -> None:
+    for array in sorted({job.array for job in jobs}):
+        tasks = [job for job in jobs if job.array == array]
+        words = [f"submitted {role} array {array} ({len(tasks)} tasks)", tasks[0].model, note]
+        console.print(", ".join(word for word in words if word), markup=False)
 
 
 def _alive_text(layout: Layout, alive: Sequence[str], states: dict[str, JobState]) -> str:
@@ -71,5 +147,6 @@ def _next_commands(layout: Layout) -> str:
         "next:\n"
         f"  python -m pipeline.status {root} --watch\n"
         f"  python -m pipeline.drain {root}      (finish the runs in flight, then stop)\n"
-        f"  python -m pipeline.analyze {root}    (once everything is graded)"
+        "  the same launch again               (once the jobs are gone: runs what is missing, "
+        "else makes the report)"
     )

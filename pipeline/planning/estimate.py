@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.host.slurm_facts import gpus_of
 from pipeline.records.plan import PlannedRun, blocks_of
 from pipeline.spec.sweep import SweepSpec
 
@@ -38,7 +39,8 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
     for model, n_runs in by_model.items():
         tasks = min(pool.n_tasks, sum(block.model == model for block in blocks))
         server_hours = n_runs * spec.agent.expected_wall_s / 3600 / pool.concurrency
-        gpu_hours += server_hours * spec.models[model].n_gpus
+        # What a job asks for is charged, used or not.
+        gpu_hours += server_hours * max(spec.models[model].n_gpus, gpus_of(pool.gres))
         core_hours += server_hours * pool.cpus
         wall_hours = max(wall_hours, server_hours / max(1, tasks))
         n_jobs += tasks

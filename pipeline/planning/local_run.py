@@ -10,8 +10,8 @@ from typing import Any
 
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.planning.progress import Progress, progress_of
+from pipeline.planning.slurm_site import JobRequest
 from pipeline.planning.submit import (
-    JobRequest,
     job_requests,
     live_local_launchers,
     live_local_workers,

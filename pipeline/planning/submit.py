@@ -15,29 +15,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import submitit
 
+from pipeline.host.environment import without_slurm_job
 from pipeline.host.files import create_exclusive, read_json
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
-from pipeline.planning.slurm_site import slurm_parameters
+from pipeline.host.slurm_facts import refusal
+from pipeline.planning.slurm_site import JobRequest, Role, slurm_parameters
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
 from pipeline.worker.grade_job import main as grade_main
 from pipeline.worker.rollout_job import main as rollout_main
 
-Role = Literal["rollout", "grading"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class JobRequest:
-    """One array (Slurm) or set of processes (local) to submit."""
-
-    role: Role
-    model: str
-    """Empty for grading."""
-    n_tasks: int
+class SubmitError(Exception):
+    """Slurm did not take a job; the message says what it said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +43,11 @@ class SubmittedJob:
     role: Role
     model: str
     index: int
+
+    @property
+    def array(self) -> str:
+        """The id that the tasks of one array share."""
+        return self.job_id.partition("_")[0]
 
 
 def job_requests(lock: Lock, blocks_by_model: Mapping[str, int], role: Role) -> list[JobRequest]:
@@ -85,6 +84,19 @@ def submit_local(layout: Layout, requests: Sequence[JobRequest]) -> list[submiti
     return jobs
 
 
+def refusals(layout: Layout, lock: Lock, requests: Sequence[JobRequest]) -> list[str]:
+    """Return why sbatch would refuse the requested arrays, one text each; submits nothing."""
+    said = []
+    for request in requests:
+        executor = _slurm_executor(layout, lock, request, requests)
+        if request.n_tasks > 1:
+            executor.parameters["map_count"] = request.n_tasks
+        complaint = refusal(executor._make_submission_file_text("true", "preflight"))
+        if complaint is not None:
+            said.append(f"{request.role} {request.model}".strip() + f": sbatch says: {complaint}")
+    return said
+
+
 def submit_slurm(
     layout: Layout,
     lock: Lock,
@@ -94,6 +106,8 @@ def submit_slurm(
 ) -> list[SubmittedJob]:
     """Submit the requested arrays and return their tasks.
 
+    Every array is recorded as soon as it is submitted: a later refusal leaves none forgotten.
+
     Args:
         layout: the results folder, on a file system that the nodes share.
         lock: the sweep.
@@ -101,26 +115,48 @@ def submit_slurm(
         after: job ids that must have ended first, well or not.
 
     Raises:
-        submitit.core.utils.FailedJobError: sbatch refused; its message is kept.
+        SubmitError: sbatch refused; its message is kept.
     """
-    submitted = []
+    submitted: list[SubmittedJob] = []
     for request in requests:
-        executor = submitit.SlurmExecutor(
-            folder=layout.logs / "submitit" / "%A", max_num_timeout=lock.spec.cluster.max_requeues
-        )
-        executor.update_parameters(
-            **slurm_parameters(lock.spec, request.role, request.model, after=after)
-        )
-        with executor.batch():
-            jobs = [
-                executor.submit(*_call(layout, request, index)) for index in range(request.n_tasks)
-            ]
-        submitted += [
-            SubmittedJob(job_id=job.job_id, role=request.role, model=request.model, index=index)
-            for index, job in enumerate(jobs)
+        executor = _slurm_executor(layout, lock, request, requests, after=after)
+        try:
+            with without_slurm_job(), executor.batch():
+                jobs = [
+                    executor.submit(*_call(layout, request, request.first + number))
+                    for number in range(request.n_tasks)
+                ]
+        except submitit.core.utils.FailedJobError as error:
+            known = ", ".join(sorted({job.array for job in submitted})) or "nothing"
+            raise SubmitError(f"sbatch refused: {error}; submitted before: {known}") from None
+        array = [
+            SubmittedJob(
+                job_id=job.job_id,
+                role=request.role,
+                model=request.model,
+                index=request.first + number,
+            )
+            for number, job in enumerate(jobs)
         ]
-    record_submission(layout, "slurm", submitted)
+        record_submission(layout, "slurm", array)
+        submitted += array
     return submitted
+
+
+def _slurm_executor(
+    layout: Layout,
+    lock: Lock,
+    request: JobRequest,
+    requests: Sequence[JobRequest],
+    *,
+    after: Sequence[str] = (),
+) -> submitit.SlurmExecutor:
+    alike = [r for r in requests if (r.role, r.model) == (request.role, request.model)]
+    executor = submitit.SlurmExecutor(folder=layout.logs.absolute() / "submitit" / "%A")
+    executor.update_parameters(
+        **slurm_parameters(lock.spec, request, of_tasks=sum(r.n_tasks for r in alike), after=after)
+    )
+    return executor
 
 
 def record_submission(layout: Layout, kind: str, jobs: Sequence[SubmittedJob]) -> Path:

@@ -41,7 +41,7 @@ from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
 from pipeline.worker.loop import Recorded, WorkLoop
 from pipeline.worker.reporting import StatusFile
-from pipeline.worker.rollout_job import worker_name
+from pipeline.worker.rollout_job import requeued, worker_name
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.stopping import StopWatch, launcher_of
 
@@ -71,10 +71,15 @@ def main(results: str, index: int) -> dict[str, Any]:
         board.start_heartbeat(lock.spec.cluster.heartbeat_s)
         try:
             worker = GradeWorker(layout, lock, owner, board, stop, job, job_end_unix_s(env))
-            return worker.run()
+            summary = worker.run()
         finally:
             board.release_all()
             board.stop_heartbeat()
+        summary["requeued"] = requeued(
+            job, worker.loop, layout, worker.has_open, lock.spec.cluster.max_requeues
+        )
+        sys.stdout.write(f"{summary}\n")
+        return summary
     finally:
         restore()
 
@@ -135,7 +140,7 @@ class GradeWorker:
             now_unix_s=time.time,
         )
         self._status = StatusFile(layout, owner, role="grading", model="", job=job)
-        self._loop = WorkLoop(
+        self.loop = WorkLoop(
             self._queue,
             deadline,
             stop,
@@ -153,19 +158,23 @@ class GradeWorker:
             InfraError: something is broken that this worker cannot mend.
         """
         try:
-            if self._loop.found_work():
+            if self.loop.found_work():
                 with contextlib.ExitStack() as stack:
                     self._bench = self._opened(stack)
-                    self._loop.run(lambda: None, self._bench.sandboxes.stop_all)
+                    self.loop.run(lambda: None, self._bench.sandboxes.stop_all)
         finally:
             self._status.remove()
         self._say_what_is_left()
         return {
             "worker": self._owner.worker,
-            "graded": self._loop.counts.finished,
-            "grade_infra": self._loop.counts.infra_failed,
-            "stopped_by": self._loop.stopped_by.value if self._loop.stopped_by else None,
+            "graded": self.loop.counts.finished,
+            "grade_infra": self.loop.counts.infra_failed,
+            "stopped_by": self.loop.stopped_by.value if self.loop.stopped_by else None,
         }
+
+    def has_open(self) -> bool:
+        """Return whether finished runs are still ungraded, whoever works on them."""
+        return self._queue.has_open()
 
     def _opened(self, stack: contextlib.ExitStack) -> GradeBench:
         """Return what gradings need; it is closed at the end, come what may."""
@@ -176,7 +185,7 @@ class GradeWorker:
         sandboxes = OpenSandboxes(factory)
         stack.callback(sandboxes.stop_all)
         self._journal = stack.enter_context(
-            self._loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
+            self.loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
         )
         logs = None
         with contextlib.suppress(OSError):
@@ -207,10 +216,10 @@ class GradeWorker:
         classes = []
         for kind in kinds:
             record = grade_run(run, kind, state.grade_attempts + 1, bench)
-            if record.grade_class is GradeClass.GRADE_INFRA and self._loop.should_stop():
+            if record.grade_class is GradeClass.GRADE_INFRA and self.loop.should_stop():
                 return Recorded()
             try:
-                self._loop.patiently(partial(journal.append_grade, record))
+                self.loop.patiently(partial(journal.append_grade, record))
             except DiskError as error:
                 return Recorded(error=error)
             classes.append(record.grade_class)
@@ -323,8 +332,7 @@ def _main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("results", help="the results folder")
     parser.add_argument("--index", type=int, default=0, help="number of this worker")
     options = parser.parse_args(argv)
-    summary = main(options.results, options.index)
-    sys.stdout.write(f"{summary}\n")
+    main(options.results, options.index)
     return 0
 
 

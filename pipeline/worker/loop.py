@@ -137,6 +137,9 @@ class WorkLoop:
             self._take(self._slots.wait(POLL_S if self._slots.n_busy else LINGER_POLL_S))
         if self._fatal is not None:
             raise self._fatal
+        if self.stopped_by is None and not self._deadline.may_start():
+            # The last run ended too late for another one: the warning need not be waited for.
+            self.stopped_by = Stop.TIME_LIMIT
 
     def patiently(self, write: Callable[[], Written]) -> Written:
         """Return what `write` returns, once the disk takes it.

@@ -10,7 +10,7 @@ Jobs are told the results folder, the model and their index; the rest is in the 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
 from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.loop import WorkLoop
 from pipeline.worker.rollout_worker import RolloutWorker
 from pipeline.worker.stopping import Stop, StopWatch, launcher_of
 
@@ -67,19 +68,26 @@ def _worked(
     finally:
         board.release_all()
         board.stop_heartbeat()
-    may_requeue = (
-        worker.loop.stopped_by is Stop.TIME_LIMIT
-        and worker.loop.n_recorded > 0
-        and not layout.drain_request.exists()
-        and worker.has_open()
-    )
-    summary["requeued"] = may_requeue and _requeued(job, site.max_requeues)
+    summary["requeued"] = requeued(job, worker.loop, layout, worker.has_open, site.max_requeues)
+    sys.stdout.write(f"{summary}\n")
     return summary
 
 
-def _requeued(job: SlurmJob | None, max_requeues: int) -> bool:
-    """Ask Slurm to run this very task again; return whether it was asked and agreed."""
-    if job is None or job.restarts >= max_requeues:
+def requeued(
+    job: SlurmJob | None,
+    loop: WorkLoop,
+    layout: Layout,
+    has_open: Callable[[], bool],
+    max_requeues: int,
+) -> bool:
+    """Ask Slurm to run this very task again if that is worthwhile; return whether it agreed.
+
+    It is where time ran out on an attempt that achieved something, with work left and nobody
+    asking for a drain. Slurm ends the job at once: whatever was held must be given back by now.
+    """
+    if job is None or loop.stopped_by is not Stop.TIME_LIMIT or loop.n_recorded == 0:
+        return False
+    if job.restarts >= max_requeues or layout.drain_request.exists() or not has_open():
         return False
     complaint = requeue(job)
     if complaint is not None:
@@ -96,8 +104,7 @@ def _main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", required=True, help="name of the model in the sweep")
     parser.add_argument("--index", type=int, default=0, help="number of this worker")
     options = parser.parse_args(argv)
-    summary = main(options.results, options.model, options.index)
-    sys.stdout.write(f"{summary}\n")
+    main(options.results, options.model, options.index)
     return 0
 
 

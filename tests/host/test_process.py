@@ -161,3 +161,15 @@ def test_the_environment_is_a_copy() -> None:
     copy = environment()
     copy["PLANPRUNE_TEST_ONLY"] = "1"
     assert "PLANPRUNE_TEST_ONLY" not in os.environ
+
+
+def test_slurms_warning_reaches_no_child() -> None:
+    child = start_group(["sleep", "60"])
+    handled = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        child.popen.send_signal(signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGUSR2)  # ours still comes, and is handled
+        assert child.wait(0.2) is None
+    finally:
+        signal.signal(signal.SIGUSR2, handled)
+        child.stop(grace_s=0)

@@ -6,7 +6,6 @@ from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimate_text, estimated
 from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import prepared
-from pipeline.planning.slurm_site import slurm_parameters
 
 
 def found(tmp_path, *overrides):
@@ -48,6 +47,7 @@ def test_the_gpu_hours_cap_is_enforced_and_the_estimate_adds_up(tmp_path):
         [
             "+sweep=demo",
             "model.n_gpus=2",
+            "cluster.su_per_core_hour=1",
             "cluster.su_per_gpu_hour=72",
             "cluster.rollout.n_tasks=3",
             "agent.expected_wall_s=3600",
@@ -62,29 +62,5 @@ def test_the_gpu_hours_cap_is_enforced_and_the_estimate_adds_up(tmp_path):
     assert estimate.wall_hours == pytest.approx(len(sweep.runs) / 4 / 3)
     assert estimate.n_jobs == 3 + 1
     assert "service units" in estimate_text(estimate)
-    capped = ["model.n_gpus=2", "max_gpu_hours=1"]
+    capped = ["model.n_gpus=2", "agent.expected_wall_s=3600", "max_gpu_hours=1"]
     assert any("GPU-hours are needed" in p for p in found(tmp_path, *capped))
-
-
-def test_sbatch_is_told_what_the_pool_says(tmp_path):
-    spec = sweep_spec(
-        [
-            "+sweep=demo",
-            "cluster=slurm",
-            "cluster.rollout={n_tasks: 6, throttle: 2, partition: gpu, gres: 'gpu:a100:2', "
-            "cpus: 24, mem_gb: 180, time_min: 90}",
-            "cluster.account=1234",
-            f"results={tmp_path}",
-        ]
-    )
-    told = slurm_parameters(spec, "rollout", "sim", after=["17", "18"])
-    assert told["partition"] == "gpu"
-    assert told["mem"] == "184320M"
-    assert (told["time"], told["cpus_per_task"], told["array_parallelism"]) == (90, 24, 2)
-    assert told["additional_parameters"] == {
-        "kill-on-invalid-dep": "yes",
-        "requeue": True,
-        "gres": "gpu:a100:2",
-        "dependency": "afterany:17:18",
-    }
-    assert told["account"] == "1234"
