@@ -293,7 +293,10 @@ class Runtime:
         Raises:
             SandboxError: it is no image, or the runtime cannot unpack it.
         """
-        argv = [self.path, "build", "--sandbox", "--fix-perms", str(folder), str(image)]
+        # Root of a machine that is a container itself may lack capabilities that the runtime
+        # wants; root of a namespace has them all.
+        argv = ["unshare", "--map-root-user"] if os.geteuid() == 0 else []
+        argv += [self.path, "build", "--sandbox", "--fix-perms", str(folder), str(image)]
         done = run_command(argv, timeout_s=_EXTRACT_TIMEOUT_S, env=self.env, cwd=Path("/"))
         if done.returncode:
             folders.raise_if_full(folder.parent)
