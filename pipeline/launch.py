@@ -87,13 +87,16 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
     found = problems(sweep, estimate)
+    at_site = []
     if on_slurm and not found and (has_slurm() or not spec.dry_run):
-        found = list(site_problems(layout, sweep))
-    for problem in found:
+        at_site = list(site_problems(layout, sweep))
+    for problem in (*found, *at_site):
         print(f"launch: {problem}", file=sys.stderr)
     if spec.dry_run:
+        # A plan may be looked at anywhere; only the sweep's own problems fail a dry run.
         console.print("dry run: nothing was written")
         return 2 if found else 0
+    found += at_site
     if found:
         return 2
     write_folder(layout, sweep, opened)
