@@ -7,8 +7,10 @@ deletes something also deletes it at every larger share, since both look at the 
 
 import hashlib
 import random
+from functools import lru_cache
 
 
+@lru_cache(maxsize=65_536)
 def uniform(seed: int, *place: int | str) -> float:
     """Return a number in [0, 1) that depends on seed and place alone."""
     return int.from_bytes(_digest(seed, place)[:7], "big") / (1 << 56)

@@ -23,7 +23,7 @@ from pipeline.context.shown import (
 )
 from pipeline.context.survival import mean_calls_to_come
 from pipeline.protocols import Ask, TokenCounter
-from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory
+from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory, Turn
 from pipeline.spec.policy import PlanPruneCached
 
 REASON = "prune"
@@ -46,6 +46,7 @@ class PlanPruneCachedPolicy:
         self._spec = spec
         self._placeholder = placeholder
         self._tokens = ShownTokens(counter)
+        self._uses = _Uses()
         self._limit = spec.apply_at_context_share * context_length
         self._prices = Prices(
             input=spec.input_price, cached=spec.cached_price, output=spec.output_price
@@ -130,10 +131,11 @@ class PlanPruneCachedPolicy:
                 for number in answer.ids:
                     if number in live and live[number].index < decision.message_index:
                         waiting[number] = decision.message_index
+        turns = acted_turns(trajectory)
         return {
             number
             for number, since in waiting.items()
-            if not _used_since(trajectory, live[number], since)
+            if not self._uses.since(turns, live[number], since)
         }
 
     def _worth_asking(
@@ -199,16 +201,35 @@ class PlanPruneCachedPolicy:
         return max(0.0, self._limit - context) / growth if growth > 0 else float(10**6)
 
 
-def _used_since(trajectory: Trajectory, output: Message, since: int) -> bool:
-    """Return whether a queued output was run again, shown again, or quoted after `since`."""
-    for turn in acted_turns(trajectory):
-        if turn.assistant.index < since:
-            continue
-        for result in turn.observations:
-            if result.command == output.command:
-                return True
-            if result.is_prunable and share_seen(result.content, output.content) >= SAME_SHARE:
-                return True
-        if refers(turn, output):
+class _Uses:
+    """Whether queued outputs were used since they were chosen; each turn is looked at once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int], tuple[Turn, bool]] = {}
+
+    def since(self, turns: Sequence[Turn], output: Message, since: int) -> bool:
+        """Return whether an output was run again, shown again, or quoted after `since`."""
+        known = self._seen.get((output.index, since))
+        new: list[Turn] = []
+        for turn in reversed(turns):
+            if turn.assistant.index < since:
+                known = None
+                break
+            if known is not None and turn is known[0]:
+                break
+            new.append(turn)
+        else:
+            known = None
+        used = (known is not None and known[1]) or any(_uses(turn, output) for turn in new)
+        if turns:
+            self._seen[output.index, since] = (turns[-1], used)
+        return used
+
+
+def _uses(turn: Turn, output: Message) -> bool:
+    for result in turn.observations:
+        if result.command == output.command:
             return True
-    return False
+        if result.is_prunable and share_seen(result.content, output.content) >= SAME_SHARE:
+            return True
+    return refers(turn, output)
