@@ -135,8 +135,13 @@ class ApptainerSandboxes:
             keep_free_bytes: of the node's disk, by dropping unused extracted images.
 
         Raises:
-            SandboxError: there is no container runtime here, or no such layout.
+            SandboxError: there is no container runtime here, no such layout, or `root` has a
+                character that mount options cannot hold.
         """
+        if set(str(root)) & set(":, \\"):
+            raise SandboxError(
+                f"{root}: a path to mount may have no colon, comma, space or backslash"
+            )
         self._root = root
         self._images = images
         self._checkout = checkout

@@ -116,6 +116,28 @@ def resident_bytes(members: Iterable[ProcessStat]) -> int:
     return sum(stat.rss_pages for stat in members) * os.sysconf("SC_PAGE_SIZE")
 
 
+def memory_bytes(members: Iterable[ProcessStat], *, enough: int) -> int:
+    """Return the memory that all members hold together, shared pages counted once.
+
+    That count is costly, so it is made only if a cheap upper bound passes `enough`.
+    """
+    living = list(members)
+    bound = resident_bytes(living)
+    return bound if bound <= enough else sum(map(_proportional_bytes, living))
+
+
+def _proportional_bytes(stat: ProcessStat) -> int:
+    """Return a process's pages, each divided by the number of processes that share it."""
+    try:
+        text = Path(f"/proc/{stat.pid}/smaps_rollup").read_text()
+    except OSError:
+        return resident_bytes([stat])
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return resident_bytes([stat])
+
+
 def _owner(pid: int, parents: dict[int, int], marks: dict[int, int | None]) -> int | None:
     """Return the command that `pid` belongs to by its own mark or its nearest marked ancestor."""
     seen = pid

@@ -34,7 +34,7 @@ class Limits:
     output_bytes: int = 1 << 20
     """Of one command's output; the middle of anything longer is dropped."""
     memory_bytes: int | None = None
-    """Resident memory of all processes together; None: unbounded."""
+    """Of all processes together, shared pages counted once; None: unbounded."""
     processes: int = 512
     """At once, over all commands, background ones included."""
     start_timeout_s: float = 600.0

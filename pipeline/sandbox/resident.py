@@ -236,7 +236,7 @@ class Resident:
         if len(members) > self._limits.processes:
             return f"\n[killed: over the sandbox's limit of {self._limits.processes} processes]\n"
         memory = self._limits.memory_bytes
-        if memory is not None and kin.resident_bytes(members) > memory:
+        if memory is not None and kin.memory_bytes(members, enough=memory) > memory:
             return f"\n[killed: over the sandbox's memory limit of {memory >> 20} MiB]\n"
         return ""
 

@@ -205,6 +205,18 @@ def test_a_command_over_the_memory_limit_is_killed(sandbox: Sandbox) -> None:
     assert result.returncode == -1
 
 
+def test_memory_that_processes_share_counts_once(sandbox: Sandbox) -> None:
+    script = """python - <<'EOF'
+import os, time
+data = b"x" * (150 << 20)
+children = [os.fork() or time.sleep(1.5) or os._exit(0) for _ in range(4)]
+for child in children:
+    os.waitpid(child, 0)
+print("not killed")
+EOF"""
+    assert sandbox.execute(script, timeout_s=60).output == "not killed\n"
+
+
 def test_files_cross_in_both_directions(sandbox: Sandbox) -> None:
     data = bytes(range(256)) * 1000
     sandbox.upload(data, "deep/er/file")
