@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.prepare import Prepared
+from pipeline.serving.parts import missing_parts
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000
@@ -62,6 +63,9 @@ def _models(spec: SweepSpec) -> Iterator[Problem]:
                 field=f"models.{name}.base_url",
                 message="give the server's address: model.base_url=http://HOST:PORT/v1",
             )
+        if model.kind == "vllm" and not spec.dry_run:
+            for key, message in missing_parts(model).items():
+                yield Problem(field=f"models.{name}.{key}", message=message)
         if model.kind == "sim" and spec.benchmark.name != "toy":
             yield Problem(
                 field=f"models.{name}",

@@ -26,12 +26,11 @@ from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
 from pipeline.serving.gpu import pids_on_gpus
 from pipeline.serving.metrics import has_requests, metrics_text, sample_of, tokens_done
+from pipeline.serving.parts import CHECKOUT
 from pipeline.serving.ports import Lane, is_listening, take_lane
 from pipeline.serving.stall import StallRule
 from pipeline.spec.model import ModelSpec
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""What relative paths in a model's `serve` are relative to."""
 STOP_GRACE_S = 15.0
 GPU_FREE_S = 60.0
 """How long the driver may take to give back the memory of processes that have ended."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from pipeline.host.environment import environment
 from pipeline.host.proctable import ProcessStat, all_processes
 from pipeline.records.failure import ServerError
 from pipeline.serving.client import ping_model
+from pipeline.serving.parts import CHECKOUT, missing_parts
 from pipeline.serving.ports import FIRST_PORT, LANE_WIDTH, N_LANES, is_listening, take_lane
-from pipeline.serving.server import CHECKOUT, ServerStoppedError, VllmServer
+from pipeline.serving.server import ServerStoppedError, VllmServer
 from pipeline.serving.stall import StallRule
 from pipeline.spec.model import ModelSpec, ServeSpec
 from tests.serving.vllm_standin import program
@@ -269,3 +271,18 @@ def test_silence_counts_from_the_last_answer():
     rule.seen(5, has_work=False, now_s=100.0)
     assert rule.silent(110.0) is None
     assert "did not answer for 11 s" in str(rule.silent(111.0))
+
+
+# --- before it is started ------------------------------------------------------------------------
+def test_what_is_missing_is_named_by_its_key_with_the_command_that_brings_it(tmp_path: Path):
+    bare = ModelSpec(name="m", kind="vllm", repo="none")
+    spec = replace(bare, serve=ServeSpec(python="no/python", model_path=str(tmp_path)))
+    missing = missing_parts(spec)
+    assert set(missing) == {"serve.python", "serve.model_path"}
+    assert "make serve" in missing["serve.python"]
+    assert "pipeline.stage model" in missing["serve.model_path"]
+    boxed = replace(bare, serve=ServeSpec(runtime="apptainer"))
+    assert "containers/vllm.def" in missing_parts(boxed)["serve.image"]
+    (tmp_path / "config.json").touch()
+    whole = ServeSpec(python=sys.executable, model_path=str(tmp_path))
+    assert missing_parts(replace(bare, serve=whole)) == {}

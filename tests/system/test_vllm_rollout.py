@@ -1,0 +1,64 @@
+"""Whole runs on a real vLLM: the tiny model through launch, worker, agent, sandbox and grading."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from pipeline.host.environment import environment
+from pipeline.host.process import run_command
+from pipeline.host.proctable import all_processes
+from pipeline.records.layout import Layout
+from tests.system import vllm_site
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+
+def launch(results: Path, *overrides: str) -> str:
+    argv = [
+        *(sys.executable, "-m", "pipeline.launch", "+sweep=demo", f"results={results}"),
+        *("seeds=[0]", "instances.ids=[toy__ledger-1]", "agent.step_limit=12"),
+        f"cluster.scratch={results.parent / 'scratch'}",
+        *overrides,
+    ]
+    done = run_command(argv, timeout_s=800, env=environment(), cwd=vllm_site.CHECKOUT)
+    assert done.returncode == 0, done.text
+    return done.text
+
+
+def rows(results: Path, table: str) -> list[dict[str, object]]:
+    return ds.dataset(Layout(results).table(table), format="parquet").to_table().to_pylist()
+
+
+def test_the_tiny_model_runs_the_toy_benchmark_to_the_report(
+    tmp_path: Path, require: Callable[..., None]
+):
+    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
+    results = tmp_path / "results"
+    launch(results, *vllm_site.overrides("tiny"), "~arms.sham_cleanup", "~arms.no_plan")
+
+    runs = rows(results, "runs")
+    assert {run["arm"] for run in runs} == {"full_history", "plan_prune"}
+    assert {run["evidence"] for run in runs} == {"live"}
+    assert {run["token_counter"] for run in runs} == {"served:tiny"}
+    assert not [run for run in runs if str(run["failure_class"]).startswith("infra")]
+    assert all(run["gpu_s"] == 0.0 for run in runs)
+
+    calls = rows(results, "calls")
+    steps = [call for call in calls if call["kind"] == "step"]
+    assert len(steps) > len(runs)
+    # Exact accounting and server agree on every call, arms and cleanups included.
+    assert [c["cached_tokens"] for c in calls] == [c["lcp_block_tokens"] for c in calls]
+    assert rows(results, "server")
+    assert rows(results, "grades")
+    assert (results / "report" / "report.html").exists()
+    assert not [p for p in all_processes() if str(results) in _command(p.pid)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
