@@ -18,6 +18,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_rows
 from pipeline.records.plan import PlannedRun, blocks_of, read_plan
 from pipeline.records.states import States
+from pipeline.serving.server import ServerStoppedError
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.busy import BusyMeter
 from pipeline.worker.claims import ClaimBoard, Owner
@@ -50,7 +51,7 @@ class RolloutWorker:
         self._layout, self._lock, self._owner = layout, lock, owner
         self._model = spec.models[model]
         job = slurm_job(env)
-        self._env = env
+        self._env, self._stop = env, stop
         self._node = job.node if job and job.node else owner.host
         self._status = StatusFile(layout, owner, role="rollout", model=model, job=job)
         self._meter = BusyMeter()
@@ -92,7 +93,9 @@ class RolloutWorker:
         try:
             if self.loop.found_work():
                 self._status.report("starting the server", self.loop.counts, ())
-                with contextlib.ExitStack() as stack:
+                # Being asked to stop while the server loads, for an hour perhaps, is no failure.
+                stopped = contextlib.suppress(ServerStoppedError)
+                with contextlib.ExitStack() as stack, stopped:
                     self._bench = self._opened(stack)
                     self.loop.run(self._tend, self._pull_plug)
         finally:
@@ -121,7 +124,7 @@ class RolloutWorker:
             env=self._env,
             node=self._node,
             scratch=Path(scratch) if scratch else None,
-            should_stop=self.loop.should_stop,
+            should_stop=lambda: self.loop.should_stop() or self._stop.reason() is not None,
         )
         server = start_server(self._model, place, rows)
         stack.callback(server.stop)
