@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +30,7 @@ from pipeline.context.replay import Recording, Replayer, ReplaySettings, StepCal
 from pipeline.context.replay_choices import RULES, AnswerLengths
 from pipeline.context.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
 from pipeline.context.template import TemplateRules
+from pipeline.protocols import TokenCounter
 from pipeline.records.layout import Layout
 from pipeline.records.mini_traj import trajectory_from_mini
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
@@ -184,7 +186,7 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
         return
     try:
         run = trajectory_from_mini(
-            json.loads(source.read_text(encoding="utf-8")), token_counter(counter_name).count
+            json.loads(source.read_text(encoding="utf-8")), _counter(counter_name).count
         )
     except ValueError as error:
         raise ReplayError(f"{source} is no trajectory: {error}") from error
@@ -193,6 +195,12 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
         trajectory=run.trajectory,
         calls=_step_calls(run.calls),
     )
+
+
+@cache
+def _counter(name: str) -> TokenCounter:
+    """Return the counter, whose vocabulary takes a second to load, once a process."""
+    return token_counter(name)
 
 
 def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
@@ -216,7 +224,7 @@ def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
 
 def replayed(job: Job) -> Done:
     """Return every arm of a job over every run of its source."""
-    counter = token_counter(job.counter)
+    counter = _counter(job.counter)
     done = Done(results=[], calls=[])
     for recording in recordings(job.source, job.counter):
         replayer = Replayer(recording, counter, job.settings)

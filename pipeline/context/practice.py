@@ -71,22 +71,25 @@ class SupersedeWritesPolicy:
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
         """Return the edits for writes whose file a later command printed."""
         turns = acted_turns(trajectory)
-        read_at: dict[str, int] = {}
+        # By the last part of the path, since few words of a command can name the same file.
+        read_at: dict[str, dict[str, int]] = {}
         for turn in turns:
             for m in turn.observations:
                 if m.is_prunable and m.returncode in (0, None):
-                    read_at.update(dict.fromkeys(read_by(m.command or ""), m.index))
+                    for word in read_by(m.command or ""):
+                        read_at.setdefault(word.rpartition("/")[2], {})[word] = m.index
         old = turns[: max(0, len(turns) - self._spec.protect_last_turns)]
         return _cuts(old, standing, lambda m: self._cut(m, read_at), "supersede")
 
-    def _cut(self, message: Message, read_at: Mapping[str, int]) -> str | None:
+    def _cut(self, message: Message, read_at: Mapping[str, Mapping[str, int]]) -> str | None:
         text = message.command or ""
         for write in reversed(written_by(text)):
             if write.end - write.start <= len(CUT_BODY) or is_protected(
                 write.path, self._spec.protect_files
             ):
                 continue
-            if any(at > message.index and same_file(write.path, w) for w, at in read_at.items()):
+            reads = read_at.get(write.path.rpartition("/")[2], {})
+            if any(at > message.index and same_file(write.path, w) for w, at in reads.items()):
                 text = text[: write.start] + CUT_BODY + text[write.end :]
         return None if text == message.command else text
 
