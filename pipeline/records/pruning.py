@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pipeline.records.run_record import RunRecord
 from pipeline.records.trajectory import Message, Part
 
-SHARED_REASONS = frozenset({"elide"})
-"""Reasons of edits that every arm shares; they are no pruning."""
+SHARED_REASONS = frozenset({"elide", "stamp"})
+"""Reasons of edits that take nothing away from one arm alone: the elision that all arms share, and
+the ids that an arm writes over outputs as they arrive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,6 +25,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.serving.client import HttpCompleter
 from pipeline.serving.tokens import ServedTokens, token_counter
 from pipeline.spec.model import ModelSpec
+from pipeline.spec.run import request_seed
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.cache_account import with_cache_account
 from pipeline.worker.sandboxes import OpenSandboxes
@@ -115,7 +116,9 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
     completer = _completer(model, bench.server)
     policy = policy_for(
         arm,
-        seed=planned.seed,
+        # Of the run and not of the arm: a larger share deletes what a smaller one does, and what
+        # is drawn for one instance says nothing about the next.
+        seed=request_seed(planned.seed, planned.instance_id, "policy", 0),
         count_tokens=bench.counter,
         context_length=model.context_length,
         text_mode=model.mode == "text",
