@@ -133,7 +133,7 @@ def run_agent(
         identity=RequestIdentity(
             seed=seed,
             instance_id=str(row["instance_id"]),
-            cache_salt=shared_cache_salt or f"{run_id}/{attempt}",
+            cache_salt=shared_cache_salt or f"{run_id}.{attempt}",
         ),
     )
     started_at = now()

@@ -6,6 +6,7 @@ Connections persist, one a thread; proxies are never used. Does not know mini, p
 server is started.
 """
 
+import hashlib
 import json
 import random
 import re
@@ -18,6 +19,9 @@ from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.connections import Connections, NotSentError, TransientError
 from pipeline.spec.model import ModelSpec
+
+MAX_SALT_CHARS = 128
+_NOT_IN_A_SALT = frozenset("@/\\\0")
 
 _OVERFLOW = re.compile(
     r"maximum context length|longer than the maximum|exceeds the max|context_length_exceeded",
@@ -118,7 +122,7 @@ class HttpCompleter:
         if temperature is not None:
             fields["temperature"] = temperature
         if request.cache_salt:
-            fields["cache_salt"] = request.cache_salt
+            fields["cache_salt"] = accepted_salt(request.cache_salt)
         if request.tool_choice is not None:
             fields["tool_choice"] = request.tool_choice
         fields |= request.extra
@@ -204,6 +208,13 @@ def _fixed_fields(model: ModelSpec) -> dict[str, Any]:
     if model.return_token_ids:
         fields["return_token_ids"] = True
     return fields | dict(model.extra_body)
+
+
+def accepted_salt(salt: str) -> str:
+    """Return `salt`, or a hash of it where vLLM would refuse it and with it the request."""
+    if len(salt) <= MAX_SALT_CHARS and not set(salt) & _NOT_IN_A_SALT:
+        return salt
+    return hashlib.sha256(salt.encode()).hexdigest()
 
 
 # --- answers -------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_request_seeds_follow_from_seed_instance_kind_and_step_alone():
 
 def test_every_request_is_salted_with_run_and_attempt():
     _, requests = rollout([says("", bash("ls")), submits()], run_id="r9", attempt=2)
-    assert {r["cache_salt"] for r in requests} == {"r9/2"}
+    assert {r["cache_salt"] for r in requests} == {"r9.2"}
 
 
 def test_arms_share_a_salt_only_when_asked_to():

@@ -15,6 +15,7 @@ from pipeline.serving.client import HttpCompleter, RequestRefusedError, RetryPol
 from pipeline.spec.model import ModelSpec, SamplingSpec
 from tests.fakes import Message, Reply, ScriptedModel, bash, says
 
+SALTS = ["run.1", "x" * 128, "x" * 129, "a/b", "a\\b", "a@b", "a.b"]
 FAST = RetryPolicy(max_attempts=4, first_wait_s=0.0)
 
 
@@ -24,7 +25,7 @@ def model(**changes: Any) -> ModelSpec:
 
 def request(*texts: str, **changes: Any) -> ChatRequest:
     messages = [json.dumps({"role": "user", "content": t}).encode() for t in texts or ("Hi",)]
-    fields: dict[str, Any] = {"seed": 5, "max_tokens": 10, "cache_salt": "run/1"}
+    fields: dict[str, Any] = {"seed": 5, "max_tokens": 10, "cache_salt": "run.1"}
     return ChatRequest(messages=messages, **(fields | changes))
 
 
@@ -50,9 +51,27 @@ def test_a_body_holds_what_was_asked_and_nothing_else():
         "model": "scripted",
         "seed": 5,
         "max_tokens": 10,
-        "cache_salt": "run/1",
+        "cache_salt": "run.1",
         "messages": [{"role": "user", "content": "Hi"}, {"role": "user", "content": "wörld"}],
     }
+
+
+def test_a_salt_that_vllm_would_refuse_is_sent_as_its_hash():
+    """vLLM 0.32 takes 128 characters, none of them @, / or a backslash."""
+    sent = [ask([says("ok")], request(cache_salt=salt))[1][0]["cache_salt"] for salt in SALTS]
+    assert sent[:2] == SALTS[:2]
+    assert len(set(sent)) == len(SALTS)
+    assert all(len(salt) <= 128 and not set("@/\\\0") & set(salt) for salt in sent)
+
+
+def test_a_named_tool_is_the_only_constraint_of_its_answer():
+    """vLLM refuses a request with both; the model's own constraint gives way."""
+    spec = model(extra_body={"structured_outputs": {"choice": ["a"]}})
+    named = {"type": "function", "function": {"name": "bash"}}
+    _, (free,) = ask([says("ok")], request(), spec=spec)
+    _, (bound,) = ask([says("ok")], request(tool_choice=named), spec=spec)
+    assert free["structured_outputs"] == {"choice": ["a"]}
+    assert bound["structured_outputs"] is None
 
 
 def test_the_models_settings_are_in_every_body():

@@ -245,7 +245,7 @@ def test_cached_tokens_are_our_common_prefix_in_whole_blocks_under_concurrency(
     """Four runs at once, of which two are twins: `cache_salt` keeps each to itself."""
     block = model.serve.block_size
     assert block is not None
-    runs = [Run(completer, name, block) for name in ("a", "b", "twin/1", "twin/2")]
+    runs = [Run(completer, name, block) for name in ("a", "b", "twin/1", "twin@2")]
     with ThreadPoolExecutor(len(runs)) as pool:
         done = list(pool.map(lambda run: run.go(7), runs))
     for run in done:
