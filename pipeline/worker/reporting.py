@@ -1,6 +1,7 @@
 """A worker's status file: what it is doing, for `status` and for a launcher that waits.
 
-Replaced atomically every few seconds and removed when the worker ends. A status that cannot be
+Replaced atomically every few seconds and removed when the worker ends, or by the next worker on the
+same machine if it was killed. A status that cannot be
 written (no space) is not worth a run, so it is skipped. It decides nothing but one thing: local
 launchers look here for workers of an earlier launch that still live.
 """
@@ -13,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.host.files import replace_bytes
+from pipeline.host.files import read_json, replace_bytes
+from pipeline.host.proctable import ProcessIdentity, is_alive
 from pipeline.host.slurm_job import SlurmJob
 from pipeline.records.layout import Layout
 from pipeline.worker.claims import Owner
@@ -38,6 +40,16 @@ class Counts:
         self.infra_failed += failed
 
 
+def remove_dead(layout: Layout, machine: str) -> None:
+    """Remove the status files of workers on this very machine that were killed."""
+    for path in layout.status.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            status = read_json(path)
+            identity = ProcessIdentity(status["pid"], status["start_ticks"])
+            if status["machine"] == machine and not is_alive(identity):
+                path.unlink(missing_ok=True)
+
+
 class StatusFile:
     """The status file of one worker attempt."""
 
@@ -51,7 +63,8 @@ class StatusFile:
         job: SlurmJob | None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the file; nothing is written yet."""
+        """Prepare the file; only what killed workers left behind is removed."""
+        remove_dead(layout, owner.machine)
         self._path = layout.status_of(owner.worker)
         self._now_s = now_s
         self._fixed: dict[str, Any] = {
@@ -60,6 +73,7 @@ class StatusFile:
             "model": model,
             "kind": "slurm" if job else "local",
             "host": owner.host,
+            "machine": owner.machine,
             "pid": owner.pid,
             "start_ticks": owner.start_ticks,
             "slurm_job": job.job_id if job else None,
