@@ -12,6 +12,7 @@ import pytest
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import SyntheticSweep
 from pipeline.records.layout import Layout
+from pipeline.spec.analysis import AnalysisPlan
 
 Edit = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
@@ -20,7 +21,8 @@ Edit = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole sweep: 24 instances, 2 seeds, 4 arms. Not to be changed."""
     results = tmp_path_factory.mktemp("pristine")
-    write_sweep(SyntheticSweep(n_instances=24, seeds=(0, 1), seed=5), results)
+    sweep = SyntheticSweep(n_instances=24, seeds=(0, 1), mean_steps=25, seed=5)
+    write_sweep(sweep, results, plan=AnalysisPlan(resamples=1000))
     return results
 
 

@@ -23,7 +23,7 @@ def study_of(results: Path, **kwargs: object) -> Study:
 
 
 def test_true_effects_lie_in_their_intervals(tmp_path: Path):
-    sweep = SyntheticSweep(n_instances=150, seeds=(0, 1, 2), seed=3)
+    sweep = SyntheticSweep(n_instances=150, seeds=(0, 1, 2), mean_steps=12, seed=3)
     write_sweep(sweep, tmp_path)
     (group,) = study_of(tmp_path).groups
     for contrast in group.contrasts:

@@ -70,8 +70,7 @@ _PROGRAMS: dict[str, Kind] = {
         Kind.HISTORY: "diff colordiff cmp",
         Kind.WRITE: "cp mv rm mkdir touch ln chmod patch dos2unix rmdir truncate str_replace edit "
         "create insert",
-        Kind.TEST: "pytest py.test tox nox nosetests unittest ctest trial runtests.py "
-        "./runtests.py bin/test",
+        Kind.TEST: "pytest py.test tox nox nosetests unittest ctest trial runtests.py",
         Kind.ENVIRONMENT: "pip pip3 pipx uv conda mamba apt apt-get apk yum dnf npm yarn poetry "
         "env printenv export source . uname nproc free df id whoami deactivate",
         Kind.OTHER: "cd pwd pushd popd set true false sleep date exit kill pkill wait alias unset "
@@ -205,7 +204,8 @@ def _kind_of_statement(statement: Statement, scripts: dict[str, str]) -> Kind:
     if words and words[0] == "git":
         commands = (word for word in words[1:] if not word.startswith("-"))
         return _GIT.get(next(commands, ""), Kind.RUN)
-    return _PROGRAMS.get(words[0] if words else "", Kind.RUN)
+    program = words[0].rsplit("/", 1)[-1] if words else ""
+    return _PROGRAMS.get(program, Kind.RUN)
 
 
 def _python_kind(source: str, statement: Statement, scripts: dict[str, str]) -> Kind | None:

@@ -51,10 +51,8 @@ def _runs_behind_flips(study: GroupStudy) -> Iterator[str]:
             at = study.group.instance_ids.index(name)
             for arm in (contrast.reference, contrast.arm):
                 outcomes = study.group.arms[arm]
-                yield from (
-                    str(run) for run, done in zip(outcomes.run_id[at], outcomes.done[at], strict=True)
-                    if done
-                )  # fmt: skip
+                runs = outcomes.run_id[at][outcomes.done[at]]
+                yield from (str(run) for run in runs.tolist())
 
 
 _RUN = """

@@ -1,0 +1,164 @@
+"""Where savings come from, single repositories, medians, and behaviour on made-up sweeps."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.analysis.contrasts import Draws
+from pipeline.analysis.medians import weighted_medians
+from pipeline.analysis.outcomes import groups_of
+from pipeline.analysis.repositories import repository_sensitivity
+from pipeline.analysis.strata import by_baseline_length, savings
+from pipeline.analysis.study import Study, opened_study
+from pipeline.analysis.synthetic.folder import write_sweep
+from pipeline.analysis.synthetic.truth import ArmTruth, SyntheticSweep
+from pipeline.analysis.tables import open_tables
+from pipeline.records.layout import Layout
+from pipeline.spec.analysis import AnalysisPlan
+
+from .conftest import edit_table
+
+QUICK = AnalysisPlan(resamples=500)
+DRAWS = Draws(QUICK)
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), min_size=1, max_size=12))
+def test_a_weighted_median_is_the_median_of_the_repeated_values(pairs: list[tuple[int, int]]):
+    values = np.array([float(v) for v, _ in pairs])
+    weights = np.array([w for _, w in pairs])
+    if weights.sum():
+        expected = np.median(np.repeat(values, weights))
+        assert weighted_medians(values, weights[None, :].astype(float)) == pytest.approx(expected)
+
+
+def test_calls_times_mean_prompt_is_the_token_ratio_in_every_stratum(pristine: Path):
+    with open_tables(pristine) as connection:
+        (group,) = groups_of(connection)
+    found = savings(group.arms["full_history"], group.arms["plan_prune"], DRAWS)
+    assert found[0].stratum == "all tasks"
+    for saving in found:
+        if saving.n_pairs:
+            assert saving.calls_ratio * saving.mean_prompt_ratio == pytest.approx(
+                saving.tokens.value
+            )
+    assert found[0].n_pairs == 48 == sum(s.n_pairs for s in found[1:])
+
+
+def test_baseline_length_comes_from_a_seed_that_is_not_compared(pristine: Path, tmp_path: Path):
+    with open_tables(pristine) as connection:
+        (group,) = groups_of(connection)
+    bands = by_baseline_length(group.arms["full_history"], group.arms["plan_prune"], DRAWS)
+    assert sum(b.n_instances for b in bands) == 24
+    write_sweep(SyntheticSweep(n_instances=24, seeds=(0,)), tmp_path)
+    with open_tables(tmp_path) as connection:
+        (single,) = groups_of(connection)
+    assert by_baseline_length(single.arms["full_history"], single.arms["plan_prune"], DRAWS) == []
+
+
+def test_leaving_one_repository_out_finds_the_one_that_carries_the_effect(sweep: Path):
+    def carried(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        for row in rows:
+            heavy = str(row["instance_id"]).startswith("repo01")
+            row["repo"] = "heavy" if heavy else ("a", "b", "c")[len(str(row["patch"])) % 3]
+            row["input_tokens"] = 50 if heavy and row["arm"] == "plan_prune" else 100
+        return rows
+
+    edit_table(sweep, "runs", carried)
+    Layout(sweep).plan.unlink()
+    with open_tables(sweep) as connection:
+        (group,) = groups_of(connection)
+    found = repository_sensitivity(group, arm="plan_prune", reference="full_history", draws=DRAWS)
+    tokens = next(r for r in found if r.outcome == "input token ratio")
+    assert (tokens.highest, tokens.highest_without) == (1.0, "heavy")
+
+
+def test_one_repository_has_no_interval_over_repositories(sweep: Path):
+    def one(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        for row in rows:
+            row["repo"] = "only/one"
+        return rows
+
+    edit_table(sweep, "runs", one)
+    Layout(sweep).plan.unlink()
+    with open_tables(sweep) as connection:
+        (group,) = groups_of(connection)
+    for found in repository_sensitivity(
+        group, arm="plan_prune", reference="full_history", draws=DRAWS
+    ):
+        assert found.n_repositories == 1
+        assert np.isnan([found.lowest, found.clustered.low]).all()
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    results = tmp_path_factory.mktemp("behaviour")
+    write_sweep(SyntheticSweep(n_instances=60, seeds=(0, 1), seed=2), results, plan=QUICK)
+    connection, found = opened_study(results)
+    connection.close()
+    return found
+
+
+def test_more_rereading_arms_show_it_against_the_reference(study: Study):
+    by_arm = {b.arm: b for b in study.groups[0].behaviour}
+    mask = by_arm["observation_mask"].refetch_ratio
+    sham = by_arm["sham_cleanup"].refetch_ratio
+    assert mask is not None
+    assert sham is not None
+    assert mask.low > 1.5
+    assert sham.low < 1 < sham.high
+    assert by_arm["full_history"].source_visible == 1
+    assert 0.2 < by_arm["observation_mask"].source_pruned < 0.6
+
+
+def test_pruning_at_random_has_no_regret_beyond_age(study: Study):
+    """The synthetic agent reads again whatever it read, pruned or not: the hazard ratio is 1."""
+    hazard = {b.arm: b.hazard for b in study.groups[0].behaviour}
+    assert 0.8 < hazard["observation_mask"].ratio < 1.25
+    assert np.isnan(hazard["full_history"].ratio)
+
+
+def test_the_dose_table_says_who_was_treated(study: Study):
+    by_arm = {b.arm: b for b in study.groups[0].behaviour}
+    assert by_arm["full_history"].never_treated == 1
+    assert by_arm["plan_prune"].never_treated < 0.2
+    assert by_arm["plan_prune"].cleanups == 4
+    assert by_arm["plan_prune"].plan_steps_completed == 5
+
+
+def test_without_messages_behaviour_is_unknown_and_the_rest_stands(sweep: Path):
+    for path in Layout(sweep).table("messages").glob("*.parquet"):
+        path.unlink()
+    connection, found = opened_study(sweep)
+    connection.close()
+    assert len(found.groups[0].behaviour) == 0
+    assert len(found.groups[0].contrasts) == 3
+
+
+def test_the_deletion_grids_table_has_a_row_a_configuration(tmp_path: Path):
+    """42 configurations against one reference: solved, length, re-fetch and cost ratios of each."""
+    grid = {
+        f"delete_{scope}_{unit}{rate}_{timing}": ArmTruth(
+            policy="deletion", tokens=1 - rate / 200, prunes=True, refetch=0.06 + rate / 1000
+        )
+        for scope in ("reasoning", "output", "both")
+        for unit, rates in (("turn", (25, 50, 75, 100)), ("token", (25, 50, 75)))
+        for rate in rates
+        for timing in ("delayed", "immediate")
+    }
+    assert len(grid) == 42
+    sweep = SyntheticSweep(
+        n_instances=12, seeds=(0,), mean_steps=15, arms={"full_history": ArmTruth(), **grid}
+    )
+    write_sweep(sweep, tmp_path, plan=QUICK)
+    connection, found = opened_study(tmp_path)
+    connection.close()
+    (group,) = found.groups
+    assert {c.arm for c in group.contrasts} == set(grid)
+    assert all(
+        c.solve is not None and c.solve.holm_p >= c.solve.test.p_value for c in group.contrasts
+    )
+    assert sum(b.refetch_ratio is not None for b in group.behaviour) == 42
+    assert {b.arm for b in group.bills if b.ratio is not None} == set(grid)
