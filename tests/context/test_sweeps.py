@@ -1,0 +1,49 @@
+"""The sweeps of arms compose, with the sizes and parameters they promise."""
+
+from pipeline.planning.config import sweep_spec
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.deletion_grid import deletion_grid
+from pipeline.spec.policy import ContextEdit, LlmSummary, ObservationMask
+from tests.context.arms import arm_names
+
+
+def arms(sweep: str, *overrides: str) -> dict[str, ArmSpec]:
+    return dict(sweep_spec([f"+sweep={sweep}", *overrides]).arms)
+
+
+def test_the_arms_sweep_has_every_configured_arm_made_to_act_on_toy() -> None:
+    found = arms("arms")
+    assert sorted(found) == arm_names()
+    edit, summary = found["context_edit"].policy, found["llm_summary"].policy
+    assert isinstance(edit, ContextEdit)
+    assert isinstance(summary, LlmSummary)
+    assert edit.trigger_tokens == 6000
+    assert summary.summarise_turns == 12
+
+
+def test_the_grid_closes_at_4700_runs_an_agent() -> None:
+    spec = sweep_spec(["+sweep=grid42"])
+    seeds = [len(arm.seeds or spec.seeds) for arm in spec.arms.values()]
+    assert set(spec.arms) == {arm.name for arm in deletion_grid()} | {"full_history"}
+    assert sum(seeds) * (spec.instances.sample or 0) == 4700
+    # Two agents: (42 x 2 + 5 x 2) x 100.
+    assert 2 * sum(seeds) * 100 == 9400
+
+
+def test_one_deletion_of_the_grid_can_be_changed_from_the_command_line() -> None:
+    name = "delete_output_turn50_delayed"
+    changed = arms("grid42", f"arms.{name}.policy.output_delay=4")[name]
+    (original,) = [arm for arm in deletion_grid() if arm.name == name]
+    assert changed != original
+
+
+def test_budget_levels_differ_in_their_parameter_alone() -> None:
+    found = arms("budget_matched")
+    windows = [found[f"mask_{level}"].policy for level in ("low", "mid", "high")]
+    assert [p.keep_last_turns for p in windows if isinstance(p, ObservationMask)] == [5, 10, 20]
+
+
+def test_full500_arms_has_more_baselines_than_treatments() -> None:
+    found = arms("full500_arms")
+    assert found["full_history"].seeds == (0, 1, 2)
+    assert found["plan_prune"].seeds is None
