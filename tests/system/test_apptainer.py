@@ -135,6 +135,7 @@ def owner_argv(root: Path, images: ImageStore) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_an_ordinary_user_passes_all_of_this() -> None:
     try:
@@ -168,7 +169,7 @@ def test_an_ordinary_user_passes_all_of_this() -> None:
         "-c",
         str(PROJECT / "pyproject.toml"),
     ]
-    done = run_command(argv, timeout_s=280, env=env, cwd=folder)
+    done = run_command(argv, timeout_s=840, env=env, cwd=folder)
     remove_tree(folder)
     assert done.returncode == 0, done.text[-8000:]
     assert " passed" in done.text
