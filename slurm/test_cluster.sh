@@ -25,6 +25,14 @@ until_true() { # at most 20 s
   return 1
 }
 running() { [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; }
+stop() { # those of the pid files' processes that run; at most 5 s, then the hard way
+  local file pids=() pid _
+  for file in "$@"; do running "$file" && pids+=("$(cat "$file")"); done
+  [ ${#pids[@]} = 0 ] && return
+  kill "${pids[@]}" 2>/dev/null || true
+  for _ in $(seq 50); do kill -0 "${pids[@]}" 2>/dev/null || break; sleep 0.1; done
+  for pid in "${pids[@]}"; do gone "$pid" || kill -9 "$pid" 2>/dev/null || true; done
+}
 gone() { ! kill -0 "$1" 2>/dev/null; }
 all_idle() { [ "$(sinfo -Nh -p short -t idle -o %N | sort -u | wc -l)" = "${#nodes[@]}" ]; }
 
@@ -48,6 +56,7 @@ SlurmctldPort=16817
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=8
 CryptoType=crypto/munge
 StateSaveLocation=$root/state
 SlurmdSpoolDir=$root/spool/%n
@@ -144,12 +153,10 @@ case $verb in
     slurmd -N "$option"
     ;;
   down)
-    for file in "$root"/run/slurmd-*.pid "$root"/run/slurmctld.pid "$root"/run/slurmdbd.pid "$root"/run/mariadb.pid; do
-      running "$file" || continue
-      pid=$(cat "$file")
-      kill "$pid"
-      until_true gone "$pid" || kill -9 "$pid"
-    done
+    # Compute daemons and controller at once, the database after those that write to it.
+    stop "$root"/run/slurmd-*.pid "$root"/run/slurmctld.pid
+    stop "$root"/run/slurmdbd.pid
+    stop "$root"/run/mariadb.pid
     ;;
   *) usage ;;
 esac

@@ -40,6 +40,7 @@ class Partition:
     """A partition's nodes of one kind, as `sinfo` lists them."""
 
     name: str
+    is_default: bool
     available: bool
     time_limit_min: int | None
     """None: unlimited."""
@@ -83,13 +84,14 @@ def slurm_limits() -> SlurmLimits | None:
 
 def partitions() -> list[Partition] | None:
     """Return what `sinfo` lists, a line for every kind of node; None when it does not answer."""
-    text = _answer(["sinfo", "--noheader", "--format=%R|%a|%l|%D|%G|%c|%m"])
+    text = _answer(["sinfo", "--noheader", "--format=%P|%a|%l|%D|%G|%c|%m"])
     if text is None:
         return None
     rows = (line.split("|") for line in text.splitlines() if line.count("|") == 6)
     return [
         Partition(
-            name=name,
+            name=name.removesuffix("*"),
+            is_default=name.endswith("*"),
             available=available == "up",
             time_limit_min=_minutes(limit),
             n_nodes=_number(nodes) or 0,

@@ -57,7 +57,7 @@ def site_problems(layout: Layout, sweep: Prepared) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem(field="cluster.max_submit", message=str(error))
         return
-    for complaint in refusals(layout, sweep.lock, arrays):
+    for complaint in refusals(layout, sweep.lock.spec, arrays):
         yield Problem(
             field="cluster",
             message=f"{complaint} (set cluster.rollout.* or cluster.grading.*; "
@@ -75,16 +75,17 @@ def submit_sweep(layout: Layout, sweep: Prepared, console: Console) -> bool:
         AliveError: earlier jobs are alive or unknown, and `force` was not given.
         SubmitError: sbatch refused.
     """
-    if not sweep.lock.spec.force:
+    spec = sweep.lock.spec
+    if not spec.force:
         refuse_while_alive(layout)
     arrays = arrays_for(layout, sweep)
     if not arrays:
         return False
-    rollouts = submit_slurm(layout, sweep.lock, [a for a in arrays if a.role == "rollout"])
+    rollouts = submit_slurm(layout, spec, [a for a in arrays if a.role == "rollout"])
     _say(console, rollouts, "rollout")
     after = sorted({job.array for job in rollouts})
     grading = [a for a in arrays if a.role == "grading"]
-    graders = submit_slurm(layout, sweep.lock, grading, after=after)
+    graders = submit_slurm(layout, spec, grading, after=after)
     _say(console, graders, "grading", "after the rollouts" if after else "")
     console.print(_next_commands(layout), markup=False)
     return True

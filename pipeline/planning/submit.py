@@ -26,6 +26,7 @@ from pipeline.host.slurm_facts import refusal
 from pipeline.planning.slurm_site import JobRequest, Role, slurm_parameters
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
+from pipeline.spec.sweep import SweepSpec
 from pipeline.worker.grade_job import main as grade_main
 from pipeline.worker.rollout_job import main as rollout_main
 
@@ -84,11 +85,11 @@ def submit_local(layout: Layout, requests: Sequence[JobRequest]) -> list[submiti
     return jobs
 
 
-def refusals(layout: Layout, lock: Lock, requests: Sequence[JobRequest]) -> list[str]:
+def refusals(layout: Layout, spec: SweepSpec, requests: Sequence[JobRequest]) -> list[str]:
     """Return why sbatch would refuse the requested arrays, one text each; submits nothing."""
     said = []
     for request in requests:
-        executor = _slurm_executor(layout, lock, request, requests)
+        executor = _slurm_executor(layout, spec, request, requests)
         if request.n_tasks > 1:
             executor.parameters["map_count"] = request.n_tasks
         complaint = refusal(executor._make_submission_file_text("true", "preflight"))
@@ -99,7 +100,7 @@ def refusals(layout: Layout, lock: Lock, requests: Sequence[JobRequest]) -> list
 
 def submit_slurm(
     layout: Layout,
-    lock: Lock,
+    spec: SweepSpec,
     requests: Sequence[JobRequest],
     *,
     after: Sequence[str] = (),
@@ -110,7 +111,7 @@ def submit_slurm(
 
     Args:
         layout: the results folder, on a file system that the nodes share.
-        lock: the sweep.
+        spec: the sweep.
         requests: the arrays.
         after: job ids that must have ended first, well or not.
 
@@ -119,7 +120,7 @@ def submit_slurm(
     """
     submitted: list[SubmittedJob] = []
     for request in requests:
-        executor = _slurm_executor(layout, lock, request, requests, after=after)
+        executor = _slurm_executor(layout, spec, request, requests, after=after)
         try:
             with without_slurm_job(), executor.batch():
                 jobs = [
@@ -145,7 +146,7 @@ def submit_slurm(
 
 def _slurm_executor(
     layout: Layout,
-    lock: Lock,
+    spec: SweepSpec,
     request: JobRequest,
     requests: Sequence[JobRequest],
     *,
@@ -154,7 +155,7 @@ def _slurm_executor(
     alike = [r for r in requests if (r.role, r.model) == (request.role, request.model)]
     executor = submitit.SlurmExecutor(folder=layout.logs.absolute() / "submitit" / "%A")
     executor.update_parameters(
-        **slurm_parameters(lock.spec, request, of_tasks=sum(r.n_tasks for r in alike), after=after)
+        **slurm_parameters(spec, request, of_tasks=sum(r.n_tasks for r in alike), after=after)
     )
     return executor
 

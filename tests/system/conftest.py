@@ -4,11 +4,14 @@
 machine that ought to have them cannot pass by skipping.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from pipeline import launch
 from pipeline.host.environment import environment
+from tests.system.slurm_site import REMEDY, Cluster, Outcome, Sweep, outcome_of, slurm_here
 
 
 def required() -> frozenset[str]:
@@ -30,3 +33,30 @@ def require_found(name: str, found: object, *, remedy: str) -> None:
 def require() -> Callable[..., None]:
     """Return `require_found`: `require("apptainer", shutil.which("apptainer"), remedy="...")`."""
     return require_found
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    require: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Return a running test cluster; this process's Slurm commands talk to it."""
+    require("slurm", slurm_here(), remedy=REMEDY)
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    found.up()
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = str(found.conf)
+    yield found
+    found.down()
+    os.environ.pop("SLURM_CONF")
+    if before is not None:
+        os.environ["SLURM_CONF"] = before
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Return the outcome of the small sweep on this machine, when nothing happens."""
+    sweep = Sweep(cluster, tmp_path_factory.mktemp("undisturbed"))
+    words = [word for word in sweep.words if word != "cluster=slurm"]
+    quick = ("cluster=local", "cluster.rollout.concurrency=4", "model.sim.latency_ms=0")
+    assert launch.main([*words, *quick]) == 0
+    return outcome_of(sweep.layout)

@@ -1,0 +1,118 @@
+"""Check this machine and its cluster before a sweep is launched, and say what to fix.
+
+    python -m pipeline.doctor [cluster=NAME] [+sweep=NAME] [key=value ...]
+    python -m pipeline.doctor --server URL [model=NAME]
+
+Takes launch's words, so that it checks what launch would use; without a sweep it takes the demo's.
+With --server it asks a running server (http://HOST:PORT/v1) what its prefix cache makes of an
+edited history. On many clusters containers and GPUs are on compute nodes only: use
+slurm/doctor.sbatch there.
+
+Exit status: 0 all well, 1 something to look at, 2 a sweep would fail.
+"""
+
+import argparse
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.benchmarks.rows import DatasetError
+from pipeline.host.environment import environment
+from pipeline.planning.config import ConfigError, sweep_spec
+from pipeline.planning.doctor import Check, Level, fail, ok, worst
+from pipeline.planning.doctor_disk import disk_checks
+from pipeline.planning.doctor_host import host_checks
+from pipeline.planning.doctor_slurm import slurm_checks
+from pipeline.planning.estimate import estimated
+from pipeline.planning.prepare import prepared
+from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.records.layout import Layout
+from pipeline.records.plan import PlannedRun
+from pipeline.serving.client import HttpCompleter
+from pipeline.serving.probe import edited_history_probe
+from pipeline.spec.sweep import SweepSpec
+
+STATUS = {Level.OK: 0, Level.WARN: 1, Level.FAIL: 2}
+STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.doctor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="key=value", help="as for launch")
+    parser.add_argument("--server", metavar="URL", help="a running server to ask, up to /v1")
+    options = parser.parse_args(arguments)
+    words = list(options.words)
+    if not any(word.lstrip("+").startswith("sweep=") for word in words):
+        words.insert(0, "+sweep=demo")
+    try:
+        spec = sweep_spec(words)
+        if options.server is not None:
+            return _server(spec, options.server)
+        checks = list(site_checks(spec))
+    except ConfigError as error:
+        print(f"doctor: {error}", file=sys.stderr)
+        return 2
+    _show(checks)
+    return STATUS[worst(checks)]
+
+
+def site_checks(spec: SweepSpec) -> Iterator[Check]:
+    """Yield every check of the site that `spec` would run on."""
+    runs: Sequence[PlannedRun] = ()
+    yield from host_checks(spec, environment())
+    try:
+        sweep = prepared(spec)
+    except DatasetError as error:
+        yield fail("dataset", str(error), "python -m pipeline.stage dataset --help")
+    else:
+        runs = sweep.runs
+        yield ok("dataset", f"{len(sweep.rows):,} instances, {len(runs):,} runs")
+    yield from disk_checks(spec, estimated(spec, runs))
+    yield from slurm_checks(Layout(Path(spec.results)), spec)
+
+
+def _show(checks: Sequence[Check]) -> None:
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for check in checks:
+        style = STYLE[check.level]
+        table.add_row(f"[{style}]{check.level.value}[/]", check.name, check.found)
+        if check.fix:
+            table.add_row("", "", f"-> {check.fix}")
+    console.print(table)
+    counts = {level: sum(c.level is level for c in checks) for level in Level}
+    print(", ".join(f"{n} {level.value}" for level, n in counts.items()))
+
+
+def _server(spec: SweepSpec, url: str) -> int:
+    if len(spec.models) != 1:
+        print("doctor: name the one model that the server has: model=NAME", file=sys.stderr)
+        return 2
+    (model,) = (replace(m, base_url=url) for m in spec.models.values())
+    key = environment().get(model.api_key_env) if model.api_key_env else None
+    completer = HttpCompleter(model, url, api_key=key)
+    try:
+        probe = edited_history_probe(completer, model, url, salt=f"doctor-{secrets.token_hex(8)}")
+    except (ServerError, ContextOverflowError) as error:
+        print(f"doctor: {url}: {error}", file=sys.stderr)
+        return 2
+    finally:
+        completer.close()
+    print(probe.text())
+    return 0 if probe.follows_prefix else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

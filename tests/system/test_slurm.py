@@ -1,0 +1,77 @@
+"""The small sweep on a real Slurm does what it does on one machine, and asks before it submits."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.system.slurm_site import Cluster, Outcome, Sweep, assert_nothing_left, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+
+
+def test_a_sweep_on_slurm_has_the_outcome_of_a_local_one(
+    cluster: Cluster,
+    undisturbed: Outcome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep = Sweep(cluster, tmp_path)
+    # As if launched from within a job: what that job was given is not ours.
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "7")
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1")
+    assert sweep.launch() == 0
+    assert "submitted rollout array" in capsys.readouterr().out
+    submitted = list(sweep.layout.submissions.iterdir())
+    # While its jobs live, another launch prints them and submits nothing.
+    assert sweep.launch() == 2
+    assert "nothing was submitted" in capsys.readouterr().err
+    assert list(sweep.layout.submissions.iterdir()) == submitted
+    # This cluster keeps no accounting: sacct has nothing to say, and nobody needs it.
+    assert "accounting storage is disabled" in cluster.run("sacct").lower()
+    assert sweep.finish() == undisturbed
+    assert len(sweep.attempts()) == 3, "two rollout tasks and a grading task did it all"
+    assert_nothing_left(sweep)
+
+
+def test_arrays_are_split_as_the_site_wants_and_grading_waits_for_all(
+    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+) -> None:
+    sweep = Sweep(cluster, tmp_path, "cluster.max_array_size=1", "cluster.rollout.gres=gpu:a100:1")
+    assert sweep.launch() == 0
+    rollouts = sweep.rollout_jobs()
+    assert len({job.partition("_")[0] for job in rollouts}) == 2
+    waiting = cluster.run("squeue", "--noheader", "--state=PENDING", "--format=%E")
+    assert all(job in waiting for job in rollouts)
+    assert sweep.finish() == undisturbed
+
+
+def test_what_sbatch_would_refuse_is_found_before_anything_is_written(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Sweep(cluster, tmp_path, "cluster.rollout.gres=gpu:h100:1")
+    assert sweep.launch("cluster.grading.time_min=100000") == 2
+    said = capsys.readouterr().err
+    assert "rollout sim: sbatch says" in said
+    assert "grading: sbatch says" in said
+    assert not sweep.layout.root.exists()
+    assert cluster.queue() == []
+
+
+def test_a_drain_finishes_what_is_in_flight_and_a_launch_goes_on(
+    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+) -> None:
+    from pipeline import drain, status
+
+    sweep = Sweep(cluster, tmp_path, "cluster.rollout.n_tasks=1")
+    assert sweep.launch() == 0
+    sweep.wait_for_a_middle()
+    assert status.queue(sweep.layout) == {"pending": 1, "running": 1}
+    flying = set(sweep.in_flight())
+    assert drain.main([str(sweep.layout.root)]) == 0
+    wait_for(lambda: not any("RUNNING" in job for job in cluster.queue()), "the worker stopped")
+    assert flying <= set(sweep.journaled())
+    assert sweep.n_open() > 0
+    assert sweep.finish() == undisturbed
+    assert_nothing_left(sweep)
