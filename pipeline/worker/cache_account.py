@@ -34,6 +34,7 @@ def with_cache_account(
     *,
     model: ModelSpec,
     counter: TokenCounter,
+    id_prefixes: Sequence[int | None] = (),
 ) -> tuple[CallRecord, ...]:
     """Return the calls with `lcp_tokens` and its siblings filled in.
 
@@ -45,9 +46,31 @@ def with_cache_account(
         tools: the tool lists that the calls name by hash.
         model: whose chat template and cache block count.
         counter: the one that counted the messages.
+        id_prefixes: of every answered call, the prefix on token ids where it is known.
     """
     account = _RunAccount(messages, tools, model, counter)
-    return tuple(account.charged(call) for call in calls)
+    charged = tuple(account.charged(call) for call in calls)
+    answered = [place for place, call in enumerate(calls) if call.prompt_tokens is not None]
+    if len(answered) != len(id_prefixes):
+        return charged
+    exact = dict(zip(answered, id_prefixes, strict=True))
+    block = block_tokens_of(model)
+    return tuple(_on_ids(call, exact.get(place), block) for place, call in enumerate(charged))
+
+
+def _on_ids(call: CallRecord, lcp: int | None, block: int | None) -> CallRecord:
+    """Return the call with its prefix as the token ids have it, and the rest divided anew."""
+    if lcp is None or call.prompt_tokens is None:
+        return call
+    rest = call.prompt_tokens - lcp
+    rebilled = min(call.rebilled_tokens or 0, rest)
+    return replace(
+        call,
+        lcp_tokens=lcp,
+        lcp_block_tokens=None if block is None else lcp - lcp % block,
+        new_tokens=rest - rebilled,
+        rebilled_tokens=rebilled,
+    )
 
 
 class _RunAccount:

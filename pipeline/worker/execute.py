@@ -7,7 +7,7 @@ parts work is theirs; claims, journals and retries are the job's.
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from pipeline.spec.model import ModelSpec
 from pipeline.spec.run import request_seed
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.cache_account import with_cache_account
+from pipeline.worker.id_prefixes import IdPrefixes
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
 
@@ -85,13 +86,6 @@ def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
             wall_s=bench.now() - started_at,
         )
     fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
-    fields["calls"] = with_cache_account(
-        outcome.calls,
-        outcome.messages,
-        outcome.tools,
-        model=bench.model,
-        counter=bench.counter,
-    )
     if not bench.lock.spec.salvage_limit_patch:
         fields["limit_patch"] = None
     return _record(planned, attempt, bench, **fields)
@@ -114,6 +108,7 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
     row = bench.rows[planned.instance_id]
     arm = bench.lock.cells[planned.cell_digest].arm
     completer = _completer(model, bench.server)
+    prefixes = IdPrefixes(MeteredCompleter(completer, bench.meter, _user(planned, attempt)))
     policy = policy_for(
         arm,
         # Of the run and not of the arm: a larger share deletes what a smaller one does, and what
@@ -125,13 +120,13 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
     )
     try:
         with bench.sandboxes.started(row, "rollout") as sandbox:
-            return run_agent(
+            outcome = run_agent(
                 row=row,
                 agent=spec.agent,
                 model=model,
                 plan=arm.plan,
                 policy=policy,
-                completer=MeteredCompleter(completer, bench.meter, _user(planned, attempt)),
+                completer=prefixes,
                 sandbox=sandbox,
                 counter=bench.counter,
                 elide=partial(elide, limit_chars=spec.agent.elide_chars),
@@ -146,6 +141,15 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
             )
     finally:
         completer.close()
+    calls = with_cache_account(
+        outcome.calls,
+        outcome.messages,
+        outcome.tools,
+        model=model,
+        counter=bench.counter,
+        id_prefixes=prefixes.lcp_tokens,
+    )
+    return replace(outcome, calls=calls)
 
 
 def _completer(model: ModelSpec, server: ModelServer) -> HttpCompleter:
