@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.context.prefix_tree import PrefixTree, common_length, ids_as_text
+from pipeline.context.served_scale import ServedScale
 from pipeline.protocols import TokenCounter
 
 
@@ -50,6 +51,7 @@ class CacheAccount:
         self._pieces: list[Piece] = []
         self._unit_ends: list[int] = []
         self._token_ends: list[int] = []
+        self._scale = ServedScale()
         self._held: set[tuple[int | None, str]] = set()
 
     def charge(
@@ -68,7 +70,7 @@ class CacheAccount:
         Args:
             pieces: the prompt's messages from the `kept`-th on.
             kept: how many leading messages are those of the call before; only a saving of work.
-            prompt_tokens: the server's count; the offline counts are scaled to it. None: their sum.
+            prompt_tokens: the server's count, to which offline ones are stretched. None: their sum.
             completion: the answer as the next prompt would render it.
             prompt_ids: the prompt's token ids. While every call of the run has them, the prefix is
                 found on them and is exact to the token.
@@ -78,15 +80,18 @@ class CacheAccount:
         """
         if aside:
             return self._aside(pieces, prompt_tokens, completion, prompt_ids, completion_ids)
+        if kept == 0:
+            kept = _equal_start(self._pieces, pieces)
+            pieces = pieces[kept:]
         self._keep(kept)
         self._append(pieces)
         offline = self._token_ends[-1] if self._token_ends else 0
         total = offline if prompt_tokens is None else prompt_tokens
         covered, prefix = self._text_prefix(kept, completion)
-        scale = total / offline if offline else 0.0
+        self._scale.add(offline, total)
         exact = self._id_prefix(prompt_ids, completion_ids)
-        lcp = min(round(prefix * scale) if exact is None else exact, max(total - 1, 0))
-        rebilled = min(round(self._held_outside(covered, prefix) * scale), total - lcp)
+        lcp = min(round(self._scale.at(prefix)) if exact is None else exact, max(total - 1, 0))
+        rebilled = min(round(self._held_outside(covered, prefix)), total - lcp)
         if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
             # The one token that is always computed again, of a prompt that was sent before.
             rebilled = 1
@@ -108,6 +113,7 @@ class CacheAccount:
         completion_ids: Sequence[int],
     ) -> CallCache:
         main = self._pieces, self._unit_ends, self._token_ends, self._last_ids
+        scale, self._scale = self._scale, ServedScale()
         places = self._texts.cursor, None if self._ids is None else self._ids.cursor
         self._pieces, self._unit_ends, self._token_ends, self._last_ids = [], [], [], ""
         cost = self.charge(
@@ -118,6 +124,7 @@ class CacheAccount:
             completion_ids=completion_ids,
         )
         self._pieces, self._unit_ends, self._token_ends, self._last_ids = main
+        self._scale = scale
         self._texts.cursor = places[0]
         if self._ids is not None and places[1] is not None:
             self._ids.cursor = places[1]
@@ -127,6 +134,7 @@ class CacheAccount:
         if not 0 <= kept <= len(self._pieces):
             raise ValueError(f"kept {kept} messages of a prompt of {len(self._pieces)}")
         del self._pieces[kept:], self._unit_ends[kept:], self._token_ends[kept:]
+        self._scale.go_back(self._token_ends[-1] if kept else 0)
 
     def _append(self, pieces: Sequence[Piece]) -> None:
         units = self._unit_ends[-1] if self._unit_ends else 0
@@ -167,10 +175,18 @@ class CacheAccount:
         self._last_ids = text
         return prefix
 
-    def _held_outside(self, whole: int, prefix: int) -> int:
-        """Return the tokens beyond the prefix of messages that an earlier prompt held."""
-        held = 0
+    def _held_outside(self, whole: int, prefix: int) -> float:
+        """Return the served tokens beyond the prefix of messages that an earlier prompt held."""
+        held = 0.0
         for piece, end in zip(self._pieces[whole:], self._token_ends[whole:], strict=True):
             if (piece.origin, piece.text) in self._held:
-                held += min(piece.n_tokens, end - prefix)
+                start = max(end - piece.n_tokens, prefix)
+                held += self._scale.at(end) - self._scale.at(start)
         return held
+
+
+def _equal_start(before: Sequence[Piece], now: Sequence[Piece]) -> int:
+    """Return how many leading pieces are the same."""
+    pairs = enumerate(zip(before, now, strict=False))
+    shorter = min(len(before), len(now))
+    return next((place for place, (old, new) in pairs if old != new), shorter)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.context.cache_cost import CacheAccount, CallCache, Piece
 from pipeline.context.prefix_tree import PrefixTree, common_length
+from pipeline.context.served_scale import ServedScale
 from tests.context.counters import CharCounter
 
 
@@ -163,6 +164,35 @@ def test_counts_are_scaled_to_what_the_server_counted() -> None:
     cost = account.charge([piece("b" * 99)], kept=1, prompt_tokens=400)
     assert (cost.prompt_tokens, cost.lcp_tokens, cost.new_tokens) == (400, 200, 200)
     assert cost.lcp_block_tokens == 192
+
+
+def test_an_earlier_prompts_size_holds_at_its_place_in_a_later_one() -> None:
+    account = CacheAccount(CharCounter())
+    first, second, third = (piece(letter * 99) for letter in "abc")
+    account.charge([first], prompt_tokens=500)
+    account.charge([second], kept=1, prompt_tokens=620)
+    # Parting at the end of the first message is parting at 500, whatever the later sizes say.
+    cost = account.charge([third], kept=1, prompt_tokens=900)
+    assert (cost.lcp_tokens, cost.new_tokens, cost.rebilled_tokens) == (500, 400, 0)
+    again = account.charge([second, third], kept=1, prompt_tokens=1020)
+    assert again.prompt_tokens == 1020
+    assert again.lcp_tokens + again.new_tokens + again.rebilled_tokens == 1020
+
+
+sizes = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 900)), max_size=8)
+
+
+@given(sizes, st.integers(0, 500), st.integers(0, 500))
+def test_places_in_the_servers_prompt_are_in_order_and_exact_where_known(
+    known: list[tuple[int, int]], one: int, other: int
+) -> None:
+    scale = ServedScale()
+    for offline, served in known:
+        scale.add(offline, served)
+    low, high = sorted((one, other))
+    assert 0 <= scale.at(low) <= scale.at(high)
+    if known and known[-1][0] > 0:
+        assert scale.at(known[-1][0]) == known[-1][1]
 
 
 def test_keeping_more_messages_than_the_last_prompt_had_is_refused() -> None:
