@@ -153,14 +153,14 @@ def line_auc(outputs: Sequence[AnyScored]) -> float:
 
 def auc(scores: FloatArray, truth: BoolArray) -> float:
     """Return the area under the ROC curve (ties count half); NaN with one class only."""
-    from scipy.stats import rankdata
-
     defined = np.isfinite(scores)
     scores, truth = scores[defined], truth[defined]
     n_true, n_false = int(truth.sum()), int((~truth).sum())
     if not n_true or not n_false:
         return float("nan")
-    ranks = rankdata(scores)
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[places]
     return float((ranks[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 

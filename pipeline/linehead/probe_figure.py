@@ -44,8 +44,8 @@ def draw_probe(
         ):
             if mask.any():
                 left.hist(
-                    projection[mask], bins=bins, density=True, histtype="step", color=colour,
-                    hatch=hatch, alpha=0.8, label=f"{name} ({mask.sum()} lines)",
+                    projection[mask], bins=bins.tolist(), density=True, histtype="step",
+                    color=colour, hatch=hatch, alpha=0.8, label=f"{name} ({mask.sum()} lines)",
                 )  # fmt: skip
         left.set_xlabel("linear discriminant (within-class spread 1)")
         left.set_ylabel("density")
