@@ -70,6 +70,15 @@ def test_a_run_becomes_a_whole_record(bench: Bench, planned) -> None:
     assert len([c for c in record.calls if c.kind == "step"]) == 30
 
 
+def test_with_token_ids_the_account_is_the_servers_own_to_the_block(bench: Bench, planned) -> None:
+    bench = replace(bench, model=replace(bench.model, return_token_ids=True))
+    record = execute_run(planned["plan_prune"], 8, bench)
+    assert [c.lcp_block_tokens for c in record.calls] == [c.cached_tokens for c in record.calls]
+    assert any(c.rebilled_tokens for c in record.calls)
+    for call in record.calls:
+        assert call.lcp_tokens + call.new_tokens + call.rebilled_tokens == call.prompt_tokens
+
+
 def test_each_prompt_divides_into_cached_new_and_billed_again(bench: Bench, planned) -> None:
     # An attempt of its own: its cache is cold, as in a sweep.
     record = execute_run(planned["plan_prune"], 7, bench)
