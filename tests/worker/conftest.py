@@ -23,7 +23,7 @@ SMALL = (
     "~arms.no_plan",
     "~arms.sham_cleanup",
 )
-SHORT = "agent.step_limit=10"
+SHORT = "agent.step_limit=6"
 """Runs end early, at a limit, and leave a patch or none: quick, and graded as such runs are."""
 
 SLOW = "model.sim.latency_ms=60"

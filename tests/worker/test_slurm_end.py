@@ -97,7 +97,7 @@ def test_a_worker_that_published_nothing_does_not_requeue(
     make_sweep: MakeSweep, job: FakeJob
 ) -> None:
     layout = make_sweep("model.sim.latency_ms=4000", EXPECTED)
-    worker = job.start(layout, left_s=140)
+    worker = job.start(layout)
     wait_for(lambda: bool(in_flight(layout)), "a run was in flight", worker)
     os.kill(worker.pid, signal.SIGUSR2)
     os.kill(worker.pid, signal.SIGTERM)
