@@ -13,7 +13,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
 from pipeline.serving.gpu import pids_on_gpus
@@ -90,9 +90,7 @@ class VllmServer:
         self._failure: str | None = None
         self._watcher: threading.Thread | None = None
         self._unwatch = threading.Event()
-        if scratch is not None:
-            scratch.mkdir(parents=True, exist_ok=True)
-        self._cache = Path(tempfile.mkdtemp(prefix="planprune-vllm-", dir=scratch))
+        self._cache = fresh_cache(scratch)
         try:
             self._start()
         except BaseException:
