@@ -102,9 +102,15 @@ def with_parameter(arm: ArmSpec, value: float) -> ArmSpec:
 
 
 def fitted(
-    arm: ArmSpec, points: Sequence[PilotPoint], *, budget: float, tolerance: float = 0.1
+    arm: ArmSpec, points: Sequence[PilotPoint], *, budget: float, tolerance: float | None = 0.1
 ) -> Fitted:
     """Return the arm with the pilot's value that came nearest to `budget`.
+
+    Args:
+        arm: whose parameter is set.
+        points: what the pilot measured.
+        budget: tokens asked for.
+        tolerance: how far off the nearest value may be, as a share; None takes it however far.
 
     Raises:
         BudgetError: no pilot, or none of its values came within `tolerance` of the budget.
@@ -116,7 +122,7 @@ def fitted(
             f" several values of {parameter} on instances outside the evaluation set"
         )
     best = min(points, key=lambda p: (abs(p.tokens - budget), p.value))
-    if abs(best.tokens - budget) > tolerance * budget:
+    if tolerance is not None and abs(best.tokens - budget) > tolerance * budget:
         low, high = min(p.tokens for p in points), max(p.tokens for p in points)
         raise BudgetError(
             f"arm {arm.name} cannot meet {budget:,.0f} tokens within {tolerance:.0%}: {parameter}"
@@ -131,6 +137,28 @@ def fitted(
         requested_tokens=budget,
         achieved_tokens=best.tokens,
     )
+
+
+def budgeted(arm: ArmSpec, donors_tokens: float | None = None) -> Fitted | None:
+    """Return the arm as its budget makes it; None where it has no budget.
+
+    Args:
+        arm: any arm.
+        donors_tokens: `donor_budget` of this run, for a matched arm. Its budget is one instance's
+            and may lie beyond what the pilot reached; the nearest value is taken then.
+
+    Raises:
+        BudgetError: the budget cannot be met, or a matched arm has no donors' budget.
+    """
+    points = [PilotPoint(value=value, tokens=tokens) for value, tokens in arm.pilot]
+    if arm.matched_to is not None:
+        if donors_tokens is None:
+            raise BudgetError(
+                f"arm {arm.name} is matched to {arm.matched_to}, whose runs set its budget;"
+                " none were handed over"
+            )
+        return fitted(arm, points, budget=donors_tokens, tolerance=None)
+    return None if arm.budget is None else fitted(arm, points, budget=arm.budget)
 
 
 def donor_budget(

@@ -5,6 +5,7 @@ will be one more case: their edits shorten an output as it arrives.
 """
 
 from pipeline.context.agent_diet import AgentDietPolicy
+from pipeline.context.budget import budgeted
 from pipeline.context.context_edit import ClearThinkingPolicy, ContextEditPolicy
 from pipeline.context.deletion import DeletionPolicy
 from pipeline.context.discard_anytime import DiscardAnytimePolicy
@@ -28,8 +29,9 @@ def policy_for(
     count_tokens: TokenCounter,
     context_length: int,
     text_mode: bool = False,
+    donors_tokens: float | None = None,
 ) -> Policy:
-    """Return the policy of `arm`.
+    """Return the policy of `arm`, its parameter fitted where it has a budget.
 
     Args:
         arm: the treatment.
@@ -37,7 +39,13 @@ def policy_for(
         count_tokens: counts what the model is shown.
         context_length: the model's window, tokens.
         text_mode: the model makes no tool calls and answers in plain lines.
+        donors_tokens: budget of this run, for an arm that is matched to another.
+
+    Raises:
+        BudgetError: the arm's budget cannot be met.
     """
+    met = budgeted(arm, donors_tokens)
+    arm = arm if met is None else met.arm
     match arm.policy:
         case spec.PlanPrune() as p:
             return PlanPrunePolicy(

@@ -38,10 +38,18 @@ class ArmSpec(Strict):
     matched_to: Science[str | None] = None
     """The arm whose other seeds set the budget of each instance."""
     match_on: Science[MatchOn] = "mean_prompt"
+    pilot: Science[tuple[tuple[float, float], ...]] = ()
+    """For a budget: (value of the policy's tuned parameter, tokens it came to by `match_on`), from
+    runs or replay of instances outside the evaluation set."""
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.matched_to is not None:
             raise ValueError("give an arm either a budget or matched_to, not both")
+        if (self.budget is not None or self.matched_to is not None) and not self.pilot:
+            raise ValueError(
+                f"arm {self.name} is to meet a budget and has no pilot: give pairs of parameter"
+                " value and tokens, measured on instances outside the evaluation set"
+            )
         if self.matched_to == self.name:
             raise ValueError(f"arm {self.name} cannot be matched to itself")
 

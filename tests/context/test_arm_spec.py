@@ -50,11 +50,13 @@ def test_an_arm_survives_being_written_down() -> None:
 
 
 def test_only_matched_arms_wait_for_other_runs() -> None:
+    pilot = ((0.5, 9000.0),)
     assert arm("plan_prune").phase == 1
-    assert ArmSpec(name="m", policy=Deletion(), matched_to="plan_prune").phase == 2
-    assert ArmSpec(name="m", policy=Deletion(), budget=9000.0).phase == 1
+    matched = ArmSpec(name="m", policy=Deletion(), matched_to="plan_prune", pilot=pilot)
+    assert matched.phase == 2
+    assert ArmSpec(name="m", policy=Deletion(), budget=9000.0, pilot=pilot).phase == 1
     with pytest.raises(ValueError, match="not both"):
-        ArmSpec(name="m", policy=Deletion(), matched_to="plan_prune", budget=9000.0)
+        ArmSpec(name="m", policy=Deletion(), matched_to="plan_prune", budget=9000.0, pilot=pilot)
 
 
 def test_tools_of_an_arm() -> None:

@@ -6,13 +6,21 @@ from pipeline.context.budget import (
     BudgetError,
     Measured,
     PilotPoint,
+    budgeted,
     donor_budget,
     fitted,
     missing_donors,
     with_parameter,
 )
+from pipeline.context.pilot import pilot_points
+from pipeline.context.policies import policy_for
+from pipeline.context.replay import Replayer, ReplaySettings
 from pipeline.spec.arm import ArmSpec, MatchOn
 from tests.context.arms import arm
+from tests.context.counters import WordCounter
+from tests.context.driving import ran
+from tests.context.scripts import read, rounds
+from tests.context.test_replay import recording
 
 PILOT = [
     PilotPoint(value=v, tokens=t) for v, t in [(1, 9000), (2, 12_000), (5, 18_000), (10, 24_000)]
@@ -21,7 +29,13 @@ PILOT = [
 
 def matched(match_on: MatchOn = "mean_prompt") -> ArmSpec:
     policy = arm("observation_mask").policy
-    return ArmSpec(name="mask_matched", policy=policy, matched_to="plan_prune", match_on=match_on)
+    return ArmSpec(
+        name="mask_matched",
+        policy=policy,
+        matched_to="plan_prune",
+        match_on=match_on,
+        pilot=tuple((p.value, p.tokens) for p in PILOT),
+    )
 
 
 def donor(instance_id: str, seed: int, scale: float = 1.0, *, capped: bool = False) -> Measured:
@@ -101,3 +115,41 @@ def test_what_is_missing_is_listed_run_by_run() -> None:
     assert missing[0].startswith("mask_matched on b, seed 0, needs")
     assert "only of seed 0 itself" in missing[0]
     assert "there is none" in missing[1]
+
+
+# --- in an arm -----------------------------------------------------------------------------------
+def test_an_arm_with_a_budget_runs_with_the_pilots_value() -> None:
+    policy = arm("observation_mask").policy
+    pairs = tuple((p.value, p.tokens) for p in PILOT)
+    spec = ArmSpec(name="m", policy=policy, budget=12_100.0, pilot=pairs)
+    script = rounds(*[read(f"{k}.py") for k in range(6)])
+    assert len(ran(spec, script).edits("mask")) == 4
+    met = budgeted(spec)
+    assert met is not None
+    assert (met.requested_tokens, met.achieved_tokens) == (12_100.0, 12_000)
+
+
+def test_a_matched_arm_takes_its_donors_budget_and_never_runs_without() -> None:
+    met = budgeted(matched(), donors_tokens=1e6)
+    assert met is not None
+    assert met.value == 10
+    with pytest.raises(BudgetError, match="none were handed over"):
+        policy_for(matched(), seed=0, count_tokens=WordCounter(), context_length=1000)
+
+
+def test_a_budget_without_a_pilot_is_no_valid_arm() -> None:
+    policy = arm("observation_mask").policy
+    with pytest.raises(ValueError, match="has no pilot"):
+        ArmSpec(name="m", policy=policy, budget=9000.0)
+
+
+def test_a_pilot_by_replay_grows_with_the_window() -> None:
+    script = rounds(*[read(f"{k}.py", 100) for k in range(20)])
+    recorded = recording(ran(arm("full_history"), script))
+    replayers = [Replayer(recorded, WordCounter(), ReplaySettings())]
+    points = pilot_points(arm("observation_mask"), [1, 5, 10, 20], replayers, "mean_prompt")
+    tokens = [p.tokens for p in points]
+    assert tokens == sorted(tokens)
+    assert tokens[0] < tokens[2]
+    with pytest.raises(ValueError, match="no removed tokens"):
+        pilot_points(arm("observation_mask"), [1], replayers, "removed_tokens")
