@@ -4,12 +4,14 @@ Pages are made for the runs behind a flip (an instance that one arm solved and t
 up to a limit, since those are the runs that people open.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import Environment, StrictUndefined
 
@@ -18,8 +20,8 @@ from pipeline.analysis.output import replace_file
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.records.layout import file_name
 
-MAX_FLIPS = 20
-"""Instances an arm whose runs get pages."""
+MAX_FLIPS = 10
+"""Instances won, and instances lost, of each arm that get a pair of pages."""
 
 SHOWN_CHARS = 1_600
 """Of an output; longer ones are shown as head and tail."""
@@ -29,63 +31,81 @@ def write_run_pages(
     study: Study, connection: duckdb.DuckDBPyConnection, out: Path
 ) -> dict[str, str]:
     """Write the pages under `out`/runs; return run to page, relative to `out`."""
+    run_ids = list(dict.fromkeys(r for group in study.groups for r in _runs_behind_flips(group)))
+    if not run_ids:
+        return {}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["short"] = short_number
     source = files("pipeline.analysis.report").joinpath("run.html.j2").read_text("utf-8")
     template = environment.from_string(source)
+    # One scan a table for all pages: a scan a page would read the sweep a hundred times over.
+    rows = {name: _rows_by_run(connection, query, run_ids) for name, query in _QUERIES.items()}
+    again = _fetched_again(study, run_ids)
     pages = {}
-    for run_id in dict.fromkeys(r for group in study.groups for r in _runs_behind_flips(group)):
-        shown = _run(study, connection, run_id)
-        if shown["messages"]:
+    for run_id in run_ids:
+        if rows["messages"][run_id]:
+            mine = {name: found[run_id] for name, found in rows.items()}
             pages[run_id] = f"runs/{file_name(run_id)}.html"
-            replace_file(out / pages[run_id], template.render(**shown).encode())
+            page = template.render(**_shown(mine, again[run_id]))
+            replace_file(out / pages[run_id], page.encode())
     return pages
 
 
 def _runs_behind_flips(study: GroupStudy) -> Iterator[str]:
+    """Yield one pair of runs a flip: on the first common seed on which the arms differ."""
     for contrast in study.contrasts:
         if contrast.solve is None:
             continue
-        flips = [*contrast.solve.won, *contrast.solve.lost]
-        for name in flips[:MAX_FLIPS]:
+        old, new = study.group.arms[contrast.reference], study.group.arms[contrast.arm]
+        flips = [*contrast.solve.won[:MAX_FLIPS], *contrast.solve.lost[:MAX_FLIPS]]
+        for name in flips:
             at = study.group.instance_ids.index(name)
-            for arm in (contrast.reference, contrast.arm):
-                outcomes = study.group.arms[arm]
-                runs = outcomes.run_id[at][outcomes.done[at]]
-                yield from (str(run) for run in runs.tolist())
+            pairs = [
+                (old.resolved[at, o], new.resolved[at, n], old.run_id[at, o], new.run_id[at, n])
+                for o, seed in enumerate(old.seeds)
+                for n in [new.seeds.index(seed) if seed in new.seeds else -1]
+                if n >= 0
+            ]
+            differing = [pair for pair in pairs if pair[0] != pair[1]]
+            for _, _, before, after in (differing or pairs)[:1]:
+                yield from (str(before), str(after))
 
 
 _RUN = """
 SELECT r.run_id, r.instance_id, r.arm, r.model, r.seed, r.evidence, r.failure_class, r.n_steps,
   r.input_tokens, r.peak_context_tokens, r.n_pruned, r.pruned_tokens, r.patch, v.resolved
-FROM done r LEFT JOIN verdicts v USING (run_id) WHERE r.run_id = ?
+FROM done r LEFT JOIN verdicts v USING (run_id) WHERE r.run_id IN (SELECT unnest(?))
 """
 
 _MESSAGES = """
-SELECT message_index, step_index, role, tool, command, content, reasoning, n_tokens, returncode,
-  pruned_at_call, replaced_by
-FROM messages WHERE run_id = ? ORDER BY message_index
+SELECT run_id, message_index, step_index, role, tool, command, content, reasoning, n_tokens,
+  returncode, pruned_at_call, replaced_by
+FROM messages WHERE run_id IN (SELECT unnest(?)) ORDER BY message_index
 """
 
 _CLEANUPS = """
-SELECT call_index, step_index, kind, prompt_tokens, completion_tokens, reply, reply_tool_calls
-FROM calls WHERE run_id = ? AND kind <> 'step' ORDER BY call_index
+SELECT run_id, call_index, step_index, kind, prompt_tokens, completion_tokens, reply,
+  reply_tool_calls
+FROM calls WHERE run_id IN (SELECT unnest(?)) AND kind <> 'step' ORDER BY call_index
 """
 
 _PLAN = """
-SELECT step_index, action, plan_step, title, status FROM plan_events
-WHERE run_id = ? ORDER BY event_index
+SELECT run_id, step_index, action, plan_step, title, status FROM plan_events
+WHERE run_id IN (SELECT unnest(?)) ORDER BY event_index
 """
 
 
-def _run(study: Study, connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    facts = _rows(connection, _RUN, run_id)[0]
-    messages = _rows(connection, _MESSAGES, run_id)
-    again = _fetched_again(study, run_id)
+_QUERIES = {"run": _RUN, "messages": _MESSAGES, "calls": _CLEANUPS, "plan": _PLAN}
+
+_Rows = list[dict[str, Any]]
+
+
+def _shown(rows: Mapping[str, _Rows], again: Mapping[int, int]) -> dict[str, Any]:
+    """Return what the template shows of one run."""
+    facts, messages, calls = rows["run"][0], rows["messages"], rows["calls"]
     for message in messages:
         message["shown"] = _shortened(message["content"] or "")
         message["fetched_again_at"] = again.get(message["message_index"])
-    calls = _rows(connection, _CLEANUPS, run_id)
     for call in calls:
         # What a cleanup chose is first missing from the step call that follows it.
         places = (call["call_index"], call["call_index"] + 1)
@@ -95,27 +115,33 @@ def _run(study: Study, connection: duckdb.DuckDBPyConnection, run_id: str) -> di
         "evidence": evidence_word(str(facts["evidence"])),
         "messages": messages,
         "calls": calls,
-        "plan": _rows(connection, _PLAN, run_id),
+        "plan": rows["plan"],
         "n_fetched_again": len(again),
     }
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str, run_id: str) -> list[dict[str, Any]]:
-    cursor = connection.execute(query, [run_id])
+def _rows_by_run(
+    connection: duckdb.DuckDBPyConnection, query: str, run_ids: Sequence[str]
+) -> dict[str, _Rows]:
+    cursor = connection.execute(query, [list(run_ids)])
     names = [column[0] for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    found: dict[str, _Rows] = defaultdict(list)
+    for row in cursor.fetchall():
+        values = dict(zip(names, row, strict=True))
+        found[values["run_id"]].append(values)
+    return found
 
 
-def _fetched_again(study: Study, run_id: str) -> dict[int, int]:
-    """Return, for each output that was read again, the first step that did so."""
+def _fetched_again(study: Study, run_ids: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Return by run, for each output that was read again, the first step that did so."""
+    first: dict[str, dict[int, int]] = defaultdict(dict)
     table = study.behaviour.refetches
     if not table.num_rows:
-        return {}
-    mine = table.filter(pc.equal(table["run_id"], run_id))
-    sources, turns = mine["source_message_index"].to_pylist(), mine["turn"].to_pylist()
-    first: dict[int, int] = {}
-    for source, turn in zip(sources, turns, strict=True):
-        first[source] = min(turn, first.get(source, turn))
+        return first
+    mine = table.filter(pc.is_in(table["run_id"], value_set=pa.array(run_ids)))
+    columns = (mine[name].to_pylist() for name in ("run_id", "source_message_index", "turn"))
+    for run_id, source, turn in zip(*columns, strict=True):
+        first[run_id][source] = min(turn, first[run_id].get(source, turn))
     return first
 
 
