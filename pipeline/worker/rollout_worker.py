@@ -23,6 +23,7 @@ from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.busy import BusyMeter
 from pipeline.worker.claims import ClaimBoard, Owner
 from pipeline.worker.deadline import Deadline
+from pipeline.worker.donors import Donors
 from pipeline.worker.execute import Bench, counter_for, execute_run
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
@@ -60,12 +61,14 @@ class RolloutWorker:
         self._sampler: ServerSampler | None = None
         runs = read_plan(layout.plan)
         states = States(layout)
+        donors = donors_of(lock, runs)
+        self._donors = Donors(layout, donors)
         self._queue = BlockQueue(
             [block for block in blocks_of(runs) if block.model == model],
             board,
             RolloutLedger(states),
             max_attempts=spec.max_attempts,
-            donors=donors_of(lock, runs),
+            donors=donors,
         )
         deadline = Deadline(
             end_unix_s=job_end_unix_s(env),
@@ -149,6 +152,7 @@ class RolloutWorker:
             node=self._node,
             now=time.time,
             should_stop=self.loop.should_stop,
+            donors=self._donors,
         )
 
     def _tend(self) -> None:

@@ -1,0 +1,58 @@
+"""What a run of a matched arm gets from its donors: their finished runs set its budget.
+
+Owns reading donors back from the journals and measuring them; which runs are donors is decided
+where the plan is read, what a budget does to an arm in `pipeline.context.budget`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.context.budget import DonorBudget, Measured, donor_budget
+from pipeline.records.journal import frame_at, run_of
+from pipeline.records.layout import Layout
+from pipeline.records.plan import PlannedRun
+from pipeline.records.pruning import prunings_of
+from pipeline.records.run_record import RunRecord
+from pipeline.records.states import run_states
+from pipeline.spec.arm import ArmSpec
+
+
+class Donors:
+    """The donors of a sweep's matched arms. Any thread."""
+
+    def __init__(self, layout: Layout, donors: Mapping[str, Sequence[str]]) -> None:
+        """Remember which runs are whose donors; nothing is read yet."""
+        self._layout = layout
+        self._donors = donors
+
+    def budget_of(self, planned: PlannedRun, arm: ArmSpec) -> DonorBudget | None:
+        """Return the budget of one run, None for an arm that is matched to no other.
+
+        Raises:
+            BudgetError: no donor has finished.
+        """
+        if arm.matched_to is None:
+            return None
+        states = run_states(self._layout)
+        measured = []
+        for run_id in self._donors.get(planned.run_id, ()):
+            state = states.get(run_id)
+            if state is None or state.to_run or state.journal is None or state.offset is None:
+                continue
+            frame = frame_at(self._layout.journal(state.journal), state.offset)
+            measured.append(measured_from(run_of(frame)))
+        return donor_budget(arm, measured, instance_id=planned.instance_id, seed=planned.seed)
+
+
+def measured_from(record: RunRecord) -> Measured:
+    """Return a finished run as budgets see it; auxiliary calls count, failed ones do not."""
+    prompts = [c.prompt_tokens for c in record.calls if c.prompt_tokens is not None]
+    return Measured(
+        arm=record.arm,
+        instance_id=record.instance_id,
+        seed=record.seed,
+        mean_prompt=sum(prompts) / len(prompts) if prompts else 0.0,
+        peak=float(max(prompts, default=0)),
+        removed_tokens=float(sum(p.tokens for p in prunings_of(record).values())),
+        total_input=float(sum(prompts)),
+        capped=record.failure_class.value.startswith("limit_"),
+    )

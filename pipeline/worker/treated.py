@@ -1,0 +1,61 @@
+"""What a run's record says about its treatment: the policy run again, and the budget it met.
+
+Kept under `extra`, so that a baseline cannot silently run pruned, nor a treatment untreated.
+"""
+
+from typing import Any
+
+from pipeline.agent.rollout import RunOutcome
+from pipeline.context.budget import DonorBudget, Fitted
+from pipeline.context.treatment import treatment_of
+from pipeline.protocols import TokenCounter
+from pipeline.records.trajectory import Trajectory
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.model import ModelSpec
+
+
+def treatment_facts(
+    arm: ArmSpec, outcome: RunOutcome, *, seed: int, counter: TokenCounter, model: ModelSpec
+) -> dict[str, Any]:
+    """Return the verdict on a finished run and the tally of its edits, as JSON data.
+
+    Args:
+        arm: as the run had it, its budget already met.
+        outcome: of the run.
+        seed: that the policy had.
+        counter: that the policy had.
+        model: the run's.
+    """
+    trajectory = Trajectory(
+        plan_events=list(outcome.plan_events), decisions=list(outcome.decisions)
+    )
+    trajectory.append(outcome.messages)
+    found = treatment_of(
+        arm,
+        trajectory,
+        [call.message_count for call in outcome.calls if call.kind == "step"],
+        [edit for call in outcome.calls for edit in call.edits],
+        seed=seed,
+        counter=counter,
+        context_length=model.context_length,
+        text_mode=model.mode == "text",
+    )
+    return {
+        "verdict": found.verdict.value,
+        "n_asked": found.n_asked,
+        "n_unasked": found.n_unasked,
+        "edits": dict(found.by_reason),
+    }
+
+
+def budget_facts(met: Fitted, donors: DonorBudget | None) -> dict[str, Any]:
+    """Return what was asked for and what the pilot's value gave, as JSON data."""
+    facts: dict[str, Any] = {
+        "parameter": met.parameter,
+        "value": met.value,
+        "requested_tokens": met.requested_tokens,
+        "pilot_tokens": met.achieved_tokens,
+    }
+    if donors is not None:
+        facts |= {"donor_seeds": donors.seeds, "capped_donor_seeds": donors.capped_seeds}
+    return facts
