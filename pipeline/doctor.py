@@ -33,7 +33,7 @@ from pipeline.planning.prepare import prepared
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
-from pipeline.serving.client import HttpCompleter
+from pipeline.serving.client import HttpCompleter, RetryPolicy
 from pipeline.serving.probe import edited_history_probe
 from pipeline.spec.sweep import SweepSpec
 
@@ -102,7 +102,7 @@ def _server(spec: SweepSpec, url: str) -> int:
         return 2
     (model,) = (replace(m, base_url=url) for m in spec.models.values())
     key = environment().get(model.api_key_env) if model.api_key_env else None
-    completer = HttpCompleter(model, url, api_key=key)
+    completer = HttpCompleter(model, url, api_key=key, retry=RetryPolicy(max_attempts=2))
     try:
         probe = edited_history_probe(completer, model, url, salt=f"doctor-{secrets.token_hex(8)}")
     except (ServerError, ContextOverflowError) as error:

@@ -1,0 +1,190 @@
+"""18,000 runs over 36 workers that are killed at random: is anything lost, or counted twice?
+
+    python benchmarks/worker_kills.py [--runs 18000] [--workers 36] [--run-s 3] [--kill-every-s 2]
+
+Plan, claims, heartbeats, the workers' loop, journals, states and compaction are the real ones; only
+what a run does is not: it sleeps for about `--run-s` and leaves an empty record. A killed worker
+is replaced by another with a name of its own, as a requeued job would be.
+
+Two figures of overhead. *CPU a run* is all that workers spend (claiming, reading journals,
+writing, dying, starting), and what that is of a real run's share of its server (30 minutes in 16
+slots). *Slots idle* is the part of all slots' time in which no run slept; with 36 workers on two
+cores it has their contention for the cores in it, and the runs that kills threw away.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from pipeline.planning.config import sweep_spec
+from pipeline.planning.folder import write_folder
+from pipeline.planning.prepare import Prepared, prepared
+from pipeline.records.failure import FailureClass
+from pipeline.records.journal import new_journal
+from pipeline.records.layout import Layout
+from pipeline.records.plan import PlannedRun, blocks_of, read_plan
+from pipeline.records.run_record import RunRecord
+from pipeline.records.states import States
+from pipeline.records.tables import compact
+from pipeline.worker.blocks import Assignment, BlockQueue
+from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.deadline import Deadline
+from pipeline.worker.ledgers import RolloutLedger
+from pipeline.worker.loop import Recorded, WorkLoop
+from pipeline.worker.reporting import StatusFile
+from pipeline.worker.stopping import StopWatch
+
+REAL_RUN_S = 1800.0
+REAL_SLOTS = 16
+RUNS_A_SEED = 12 * 4
+
+
+def plan(folder: Path, n_runs: int) -> Prepared:
+    """Write a sweep of at least `n_runs` runs and return it."""
+    seeds = list(range(-(-n_runs // RUNS_A_SEED)))
+    words = ["+sweep=demo", f"seeds={seeds}", f"results={folder}", "max_runs=1000000"]
+    sweep = prepared(sweep_spec([word.replace(" ", "") for word in words]))
+    write_folder(Layout(folder), sweep, "new")
+    return sweep
+
+
+def record(run: PlannedRun, attempt: int, worker: str, started_at: float) -> RunRecord:
+    now = time.time()
+    return RunRecord(
+        run_id=run.run_id,
+        sweep="demo",
+        benchmark=run.benchmark,
+        instance_id=run.instance_id,
+        repo=run.repo,
+        model=run.model,
+        agent=run.agent,
+        arm=run.arm,
+        seed=run.seed,
+        block_id=run.block_id,
+        attempt=attempt,
+        exit_status="Submitted",
+        failure_class=FailureClass.OK,
+        patch=run.run_id,
+        token_counter="none",
+        evidence=run.evidence,
+        started_at=started_at,
+        finished_at=now,
+        wall_s=now - started_at,
+        worker=worker,
+        node="bench",
+    )
+
+
+def work(folder: Path, name: str, run_s: float, slots: int) -> None:
+    """Be one worker, until nothing is left or it is killed."""
+    layout = Layout(folder)
+    owner = this_owner(name)
+    stop = StopWatch(layout.drain_request)
+    stop.install()
+    board = ClaimBoard(layout, owner, stale_s=30)
+    board.start_heartbeat(2.0)
+    queue = BlockQueue(
+        blocks_of(read_plan(layout.plan)), board, RolloutLedger(States(layout)), max_attempts=3
+    )
+    journal = new_journal(layout, name)
+    rng = random.Random(name)
+
+    def sleep_and_record(assignment: Assignment) -> Recorded:
+        started_at = time.time()
+        time.sleep(run_s * rng.uniform(0.5, 1.5))
+        journal.append_run(record(assignment.run, assignment.attempt, name, started_at))
+        return Recorded(ending="ok", wall_s=run_s)
+
+    loop = WorkLoop(
+        queue,
+        Deadline(end_unix_s=None, margin_s=0, expected_wall_s=run_s, now_unix_s=time.time),
+        stop,
+        StatusFile(layout, owner, role="rollout", model="sim", job=None),
+        concurrency=slots,
+        work=sleep_and_record,
+    )
+    if loop.found_work():
+        loop.run(lambda: None, lambda: None)
+    board.release_all()
+    board.stop_heartbeat()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=18_000)
+    parser.add_argument("--workers", type=int, default=36)
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--run-s", type=float, default=3.0)
+    parser.add_argument("--kill-every-s", type=float, default=2.0)
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="worker-kills-"))
+    try:
+        measure(root / "sweep", options)
+    finally:
+        shutil.rmtree(root)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
+    planned = {run.run_id for run in plan(folder, options.runs).runs}
+    began = time.monotonic()
+    n_started, n_killed = work_off(folder, planned, options)
+    elapsed = time.monotonic() - began
+    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = cpu.ru_utime + cpu.ru_stime
+    report = compact(Layout(folder))
+    rows = pq.read_table(Layout(folder).table("runs"), columns=["run_id"])["run_id"].to_pylist()
+    print(f"{len(planned):,} runs, {n_started} workers started, {n_killed} killed, {elapsed:.0f} s")
+    print(f"lost: {len(planned - set(rows))}")
+    print(f"counted twice: {len(rows) - len(set(rows))}")
+    print(f"records that were superseded (two owners for a while): {report.n_superseded}")
+    slept_s = len(planned) * options.run_s
+    real_s = REAL_RUN_S / REAL_SLOTS
+    print(
+        f"CPU a run: {1000 * cpu_s / len(planned):.1f} ms, "
+        f"{cpu_s / len(planned) / real_s:.3%} of a real run's {real_s:.0f} s of a server"
+    )
+    print(f"slots idle: {1 - slept_s / (elapsed * options.workers * options.slots):.1%}")
+    files = sum(1 for _ in folder.rglob("*"))
+    print(f"files: {files:,} ({os.cpu_count()} cores)")
+
+
+def work_off(folder: Path, planned: set[str], options: argparse.Namespace) -> tuple[int, int]:
+    """Keep workers going and kill some until every run is done; return how many of each."""
+    context, rng = multiprocessing.get_context("fork"), random.Random(0)
+    living: list[multiprocessing.process.BaseProcess] = []
+    n_started = n_killed = 0
+    states = States(Layout(folder))
+    kill_at_s = look_at_s = time.monotonic()
+    open_runs = len(planned)
+    while open_runs:
+        living = [process for process in living if process.is_alive()]
+        while len(living) < min(options.workers, open_runs):
+            words = (folder, f"w{n_started}", options.run_s, options.slots)
+            living.append(context.Process(target=work, args=words))
+            living[-1].start()
+            n_started += 1
+        time.sleep(0.05)
+        now_s = time.monotonic()
+        if now_s >= kill_at_s + options.kill_every_s:
+            kill_at_s = now_s
+            rng.choice(living).kill()
+            n_killed += 1
+        if now_s >= look_at_s + 2:
+            look_at_s = now_s
+            known = states.refresh()
+            open_runs = sum(run_id not in known or known[run_id].to_run for run_id in planned)
+    for process in living:
+        process.join()
+    return n_started, n_killed
+
+
+if __name__ == "__main__":
+    main()
