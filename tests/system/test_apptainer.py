@@ -145,10 +145,8 @@ def test_an_ordinary_user_passes_all_of_this() -> None:
         user = pwd.getpwnam(USER)
     # The interpreter may lie where only root can read: then the system's runs our packages.
     python = sys.executable
-    readable = run_command(
-        ["setpriv", f"--reuid={USER}", "--clear-groups", python, "-V"], timeout_s=20
-    )
-    if readable.returncode:
+    as_user = ["setpriv", f"--reuid={USER}", f"--regid={user.pw_gid}", "--init-groups"]
+    if run_command([*as_user, "test", "-x", python], timeout_s=20).returncode:
         python = f"/usr/bin/python3.{sys.version_info.minor}"
     # Not below pytest's own folder, which only root may enter.
     folder = Path(tempfile.mkdtemp(prefix="planprune-test-"))
@@ -161,8 +159,7 @@ def test_an_ordinary_user_passes_all_of_this() -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
         "REQUIRE": environment().get("REQUIRE", ""),
     }
-    argv = ["setpriv", f"--reuid={USER}", f"--regid={user.pw_gid}", "--init-groups", python]
-    argv += ["-m", "pytest", str(Path(__file__)), "-q", "-p", "no:cacheprovider"]
+    argv = [*as_user, python, "-m", "pytest", str(Path(__file__)), "-q", "-p", "no:cacheprovider"]
     argv += [
         f"--basetemp={folder}/t",
         f"--rootdir={PROJECT}",
