@@ -192,7 +192,9 @@ def test_a_very_long_command_runs(sandbox: Sandbox) -> None:
 
 
 def test_many_processes_are_killed_at_the_limit(sandbox: Sandbox) -> None:
-    result = sandbox.execute(":(){ :|:& };:; sleep 600", timeout_s=60)
+    # A fork bomb that ends at 2,000: one without an end would take the machine where this fails.
+    bomb = "b() { [ $1 = 0 ] || { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 600; }; b 9"
+    result = sandbox.execute(bomb, timeout_s=60)
     assert "over the sandbox's limit of 100 processes" in result.output
     assert (result.returncode, result.timed_out) == (-1, False)
     assert sandbox.execute("echo alive", timeout_s=20).output == "alive\n"
