@@ -55,6 +55,8 @@ class ArmOutcomes:
     """The run ended by itself and judges the arm."""
     resolved: FloatArray
     """1 or 0; NaN without a valid grade."""
+    resolved_or_limit: FloatArray
+    """The secondary outcome: the same, with what stood in the sandbox of runs cut by a limit."""
     failure_class: npt.NDArray[np.object_]
     """None where there is no run."""
     run_id: npt.NDArray[np.object_]
@@ -107,11 +109,14 @@ WITH wanted AS (
 )
 SELECT w.run_id, w.benchmark, w.model, w.agent, w.arm, w.seed, w.instance_id, w.repo,
        coalesce(d.evidence, w.evidence) AS evidence, d.run_id IS NOT NULL AS done,
-       r.failure_class, CAST(v.resolved AS DOUBLE) AS resolved, {metrics}
+       r.failure_class, CAST(v.resolved AS DOUBLE) AS resolved,
+       CAST(v.resolved OR coalesce(l.resolved AND l.patch_sha256 = r.limit_patch_sha256, false)
+            AS DOUBLE) AS resolved_or_limit, {metrics}
 FROM wanted w
 LEFT JOIN runs r USING (run_id)
 LEFT JOIN done d USING (run_id)
 LEFT JOIN verdicts v USING (run_id)
+LEFT JOIN limit_grades l USING (run_id)
 """
 
 
@@ -195,6 +200,7 @@ def _arm(arm: str, rows: dict[str, npt.NDArray[np.generic]], ids: tuple[str, ...
         planned=planned,
         done=done,
         resolved=placed("resolved"),
+        resolved_or_limit=placed("resolved_or_limit"),
         failure_class=placed_text("failure_class"),
         run_id=placed_text("run_id"),
         metrics={name: placed(name) for name in METRICS},
@@ -238,6 +244,7 @@ def without_instances(group: Group, names: Collection[str]) -> Group:
             planned=arm.planned[kept],
             done=arm.done[kept],
             resolved=arm.resolved[kept],
+            resolved_or_limit=arm.resolved_or_limit[kept],
             failure_class=arm.failure_class[kept],
             run_id=arm.run_id[kept],
             metrics={name: values[kept] for name, values in arm.metrics.items()},

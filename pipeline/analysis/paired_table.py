@@ -11,6 +11,7 @@ from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.wording import (
     DAGGER_NOTE,
     UNKNOWN,
+    noise_sentence,
     p_value,
     percent,
     ratio,
@@ -116,6 +117,7 @@ def _group_text(study: GroupStudy) -> str:
     if not study.contrasts:
         lines.append("only one arm: there is nothing to compare it with")
     lines += [verdict(c) for c in study.contrasts]
+    lines.append(noise_sentence(study.reference, study.noise[study.reference]))
     return "\n".join(lines)
 
 

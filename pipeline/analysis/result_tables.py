@@ -90,10 +90,11 @@ def _solve_columns(contrast: Contrast) -> Row:
 
 def arm_rows(study: Study) -> list[Row]:
     """Return one row an arm: its own figures, without comparison."""
-    return [_arm_row(g, arm) for g in study.groups for arm in g.group.arms]
+    rate = study.lock.spec.cluster.su_per_gpu_hour if study.lock else float("nan")
+    return [_arm_row(g, arm, rate) for g in study.groups for arm in g.group.arms]
 
 
-def _arm_row(study: GroupStudy, name: str) -> Row:
+def _arm_row(study: GroupStudy, name: str, su_per_gpu_hour: float) -> Row:
     arm = study.group.arms[name]
     graded = arm.graded
     row: Row = {
@@ -104,6 +105,9 @@ def _arm_row(study: GroupStudy, name: str) -> Row:
         "n_done": int(arm.done.sum()),
         "n_graded_instances": int(graded.sum()),
         "solve_rate": _mean(seed_means(arm.resolved[graded])),
+        "solve_rate_with_limit_patches": _mean(seed_means(arm.resolved_or_limit[graded])),
+        "gpu_hours_total": float(arm.metrics["gpu_s"][arm.done].sum()) / 3600,
+        "service_units_total": float(arm.metrics["gpu_s"][arm.done].sum()) / 3600 * su_per_gpu_hour,
     }
     for k, at, hat in study.passes[name]:
         row |= {f"pass_at_{k}": at, f"pass_hat_{k}": hat}
@@ -327,6 +331,26 @@ _BEHAVIOUR_COLUMNS = (
 )
 
 
+def grid_rows(study: Study) -> list[Row]:
+    """Return the matched contrasts within a grid of deletion arms."""
+    return [
+        {
+            **identity(g.group),
+            "dimension": m.dimension,
+            "level": m.level,
+            "against": m.against,
+            "n_pairs_of_arms": m.n_pairs_of_arms,
+            "n_instances": m.n_instances,
+            "status": "exploratory",
+            **estimate_columns("input_tokens_ratio", m.tokens),
+            **estimate_columns("n_steps_ratio", m.steps),
+            **({} if m.solve is None else estimate_columns("solve_difference", m.solve)),
+        }
+        for g in study.groups
+        for m in g.matched
+    ]
+
+
 def window_rows(study: Study) -> list[Row]:
     """Return, by arm, how many runs would have fitted into smaller context windows."""
     return [
@@ -359,5 +383,6 @@ ALL_TABLES = {
     "price_sweep": price_sweep_rows,
     "behaviour": behaviour_rows,
     "windows": window_rows,
+    "grid": grid_rows,
 }
 """File stem to the function that makes its rows."""

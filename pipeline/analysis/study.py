@@ -16,6 +16,7 @@ from pipeline.analysis.behaviour.summary import ArmBehaviour, behaviour_by_arm, 
 from pipeline.analysis.contrasts import Contrast, Draws, contrasts_of
 from pipeline.analysis.cost import VIEWS, ArmBill, PriceSweep, bills, price_sweep, usage_of
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
+from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
 from pipeline.analysis.pricing import Pricing, pricing_from
@@ -52,6 +53,8 @@ class GroupStudy:
     """The reference first; empty without messages."""
     leaking: tuple[str, ...]
     """Instances of which some run looked at other commits or used the network."""
+    matched: Sequence[MatchedContrast]
+    """Matched contrasts within a grid of deletion arms; empty without one."""
     without_leaks: Sequence[Contrast]
     """The contrasts again, without those instances; empty where there are none or no others."""
 
@@ -130,6 +133,7 @@ def study_of(
                 connection=connection,
                 behaviour=behaviour,
                 pricing=pricing,
+                cells=grid_cells(lock.spec.arms) if lock else {},
             )
             for group in groups
         ),
@@ -156,6 +160,7 @@ def _group_study(
     connection: duckdb.DuckDBPyConnection,
     behaviour: Behaviour,
     pricing: Pricing,
+    cells: Mapping[str, Cell],
 ) -> GroupStudy:
     if len(group.arms) == 1:
         # One arm has nothing to be compared with; it is described.
@@ -186,6 +191,7 @@ def _group_study(
         if behaviour.run_ids
         else (),
         leaking=leaking,
+        matched=matched_contrasts(group, cells, draws),
         without_leaks=contrasts_of(clean, plan, reference=reference, draws=draws)
         if some_left
         else (),

@@ -9,6 +9,7 @@ from math import isnan
 from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.contrasts import Contrast, SolveRate
 from pipeline.analysis.figures.style import evidence_word
+from pipeline.analysis.replication import SeedNoise
 
 UNKNOWN = "-"
 
@@ -91,3 +92,13 @@ def _solve_words(contrast: Contrast) -> str:
         word = "higher" if solve.difference.value > 0 else "lower"
         return f"{word} by {ends}; {solve.sameness.sentence}"
     return f"differs by {ends}, not shown to differ; {solve.sameness.sentence}"
+
+
+def noise_sentence(reference: str, noise: SeedNoise) -> str:
+    """Return what the reference does to itself between seeds (A/A), beside which effects stand."""
+    if noise.n_seed_pairs == 0:
+        return f"A/A: {reference} ran on one seed, so its noise against itself is unknown."
+    return (
+        f"A/A, {reference} against itself between seeds: {percent(noise.discordance)} of tasks "
+        f"discordant, token ratio {noise.token_ratio_low:.2f} to {noise.token_ratio_high:.2f}."
+    )

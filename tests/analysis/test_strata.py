@@ -141,7 +141,17 @@ def test_the_deletion_grids_table_has_a_row_a_configuration(tmp_path: Path):
     """42 configurations against one reference: solved, length, re-fetch and cost ratios of each."""
     grid = {
         f"delete_{scope}_{unit}{rate}_{timing}": ArmTruth(
-            policy="deletion", tokens=1 - rate / 200, prunes=True, refetch=0.06 + rate / 1000
+            policy="deletion",
+            parameters={
+                "scope": scope,
+                "unit": unit,
+                "rate": rate / 100,
+                "reasoning_delay": 2 if timing == "delayed" else 0,
+                "output_delay": 2 if timing == "delayed" else 0,
+            },
+            tokens=1 - rate / 200,
+            prunes=True,
+            refetch=0.06 + rate / 1000,
         )
         for scope in ("reasoning", "output", "both")
         for unit, rates in (("turn", (25, 50, 75, 100)), ("token", (25, 50, 75)))
@@ -162,3 +172,9 @@ def test_the_deletion_grids_table_has_a_row_a_configuration(tmp_path: Path):
     )
     assert sum(b.refetch_ratio is not None for b in group.behaviour) == 42
     assert {b.arm for b in group.bills if b.ratio is not None} == set(grid)
+    matched = {(m.dimension, m.level, m.against): m for m in group.matched}
+    timing = matched[("timing", "immediate", "delayed")]
+    rate = matched[("rate", "75%", "25%")]
+    assert (timing.n_pairs_of_arms, rate.n_pairs_of_arms) == (21, 12)
+    assert timing.tokens.low < 1 < timing.tokens.high
+    assert rate.tokens.low < (1 - 0.375) / (1 - 0.125) < rate.tokens.high

@@ -82,6 +82,38 @@ def test_without_grades_tokens_are_compared_and_solve_rates_are_unknown(sweep: P
     assert "solve rate unknown, since nothing is graded" in text
 
 
+def test_patches_left_at_a_limit_are_a_secondary_outcome(sweep: Path):
+    """They count in a rate of their own, and never in the primary one."""
+    import pyarrow.parquet as pq
+
+    from pipeline.analysis.result_tables import arm_rows
+    from pipeline.records.columns import LIMIT_GRADES
+    from pipeline.records.schema import table_of
+
+    grades = pq.read_table(Layout(sweep).table_file("grades")).to_pylist()
+    unsolved = next(g["run_id"] for g in grades if not g["resolved"])
+
+    def cut(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        next(r for r in rows if r["run_id"] == unsolved)["limit_patch_sha256"] = "left"
+        return rows
+
+    edit_table(sweep, "runs", cut)
+    before = {r["arm"]: r for r in arm_rows(study_of(sweep))}
+    path = Layout(sweep).table_file("limit_grades")
+    path.parent.mkdir()
+    row = {"run_id": unsolved, "resolved": True, "patch_sha256": "left"}
+    pq.write_table(table_of(LIMIT_GRADES, [row]), path)
+    after = {r["arm"]: r for r in arm_rows(study_of(sweep))}
+    gained = {
+        arm: after[arm]["solve_rate_with_limit_patches"] - before[arm]["solve_rate"]
+        for arm in after
+    }
+    assert sorted(gained.values()) == pytest.approx([0, 0, 0, 1 / 48])
+    assert {a: r["solve_rate"] for a, r in after.items()} == {
+        a: r["solve_rate"] for a, r in before.items()
+    }
+
+
 def test_nothing_solved_is_a_result_like_any_other(tmp_path: Path):
     write_sweep(SyntheticSweep(n_instances=30, seeds=(0,), solve_rate=1e-6), tmp_path)
     (group,) = study_of(tmp_path).groups

@@ -79,6 +79,8 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "dagger": wording.DAGGER_NOTE if has_dagger(study) else "",
         "claims": [_claim(c) for c in study.contrasts],
         "noise": study.noise,
+        "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
+        "matched": study.matched,
         "passes": study.passes,
         "n_passes": max((len(p) for p in study.passes.values()), default=0),
         "unpaired": _unpaired(study),

@@ -20,7 +20,6 @@ from pipeline.analysis.synthetic.rollouts import (
 )
 from pipeline.analysis.synthetic.text import Outputs, Pool, made_outputs, made_pool, message_columns
 from pipeline.analysis.synthetic.truth import (
-    ArmTruth,
     Instances,
     SyntheticSweep,
     drawn_instances,
@@ -299,11 +298,6 @@ def _write(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="zstd", compression_level=1)
 
 
-def _policy(arm: ArmTruth) -> dict[str, Any]:
-    asked_only = {"apply": False} if arm.cleanups and not arm.prunes else {}
-    return {"kind": arm.policy, **asked_only}
-
-
 def _lock(sweep: SyntheticSweep, instances: Instances, plan: AnalysisPlan | None) -> Lock:
     """Return a lock that says what was made up, in the words of a real one."""
     plan = plan or AnalysisPlan(reference=sweep.reference, prespecified_seed=sweep.seeds[0])
@@ -322,7 +316,7 @@ def _lock(sweep: SyntheticSweep, instances: Instances, plan: AnalysisPlan | None
                 ),
             },
             "arms": {
-                name: {"name": name, "policy": _policy(arm)}
+                name: {"name": name, "policy": {"kind": arm.policy, **arm.parameters}}
                 for name, arm in sweep.arms.items()
             },
             "seeds": sweep.seeds,

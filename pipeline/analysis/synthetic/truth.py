@@ -8,6 +8,7 @@ difference asked for.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
@@ -21,6 +22,8 @@ class ArmTruth:
 
     policy: str = "full_history"
     """Kind of the policy, for the lock."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of the policy, for the lock."""
     tokens: float = 1.0
     """Ratio of expected total input tokens, cleanup calls included."""
     steps: float = 1.0
@@ -39,7 +42,9 @@ FOUNDING_ARMS: Mapping[str, ArmTruth] = {
     "plan_prune": ArmTruth(
         policy="plan_prune", tokens=0.72, steps=0.97, cleanups=4, prunes=True, refetch=0.10
     ),
-    "sham_cleanup": ArmTruth(policy="plan_prune", tokens=1.07, cleanups=4),
+    "sham_cleanup": ArmTruth(
+        policy="plan_prune", parameters={"apply": False}, tokens=1.07, cleanups=4
+    ),
     "observation_mask": ArmTruth(
         policy="observation_mask", tokens=0.62, steps=1.05, solve=-0.02, prunes=True, refetch=0.15
     ),
@@ -56,7 +61,7 @@ class SyntheticSweep:
     models: tuple[str, ...] = ("synthetic",)
     arms: Mapping[str, ArmTruth] = field(default_factory=lambda: dict(FOUNDING_ARMS))
     reference: str = "full_history"
-    mean_steps: float = 65.0
+    mean_steps: float = 75.0
     solve_rate: float = 0.55
     """Of the reference."""
     first_prompt_tokens: int = 2_000
