@@ -101,14 +101,13 @@ class HttpCompleter:
             started_at, started = self._now(), self._clock()
             try:
                 status, data = self._pool.post("/chat/completions", body)
-                reply = _reply_of(status, data)
+                latency_s = self._clock() - started
+                return self._chat_reply(status, data, started_at, latency_s, n_failed_sent)
             except NotSentError as error:
                 failure: Exception = error
             except TransientError as error:
                 failure = error
                 n_failed_sent += 1
-            else:
-                return self._chat_reply(reply, started_at, self._clock() - started, n_failed_sent)
             self._wait_or_give_up(failure, attempt, first)
         raise AssertionError("unreachable: the last attempt gives up")
 
@@ -147,6 +146,18 @@ class HttpCompleter:
         self._sleep(wait_s)
 
     def _chat_reply(
+        self, status: int, data: bytes, started_at: float, latency_s: float, n_failed_sent: int
+    ) -> ChatReply:
+        reply = _reply_of(status, data)
+        try:
+            return self._reply_in(reply, started_at, latency_s, n_failed_sent)
+        except (LookupError, TypeError, AttributeError) as error:
+            # An answer without its parts is the server's fault, and never the agent's.
+            raise TransientError(
+                f"the answer is no chat completion ({error!r}): {_shortened(data)}"
+            ) from error
+
+    def _reply_in(
         self, reply: Mapping[str, Any], started_at: float, latency_s: float, n_failed_sent: int
     ) -> ChatReply:
         choice = reply["choices"][0]

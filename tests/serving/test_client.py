@@ -179,6 +179,8 @@ def test_calls_without_an_id_get_one():
         says(status=429, body=b"slow down"),
         says("x", torn=True),
         says(body=b'{"choices": [], "usage": {}}'),
+        says(body=b'{"choices": [{"message": null}], "usage": {"prompt_tokens": 7}}'),
+        says(body=b'{"choices": [{"message": {"content": "x"}}], "usage": {"total_tokens": 7}}'),
         says(body=b'{"choi'),
         says(hang_up=True),
     ],
