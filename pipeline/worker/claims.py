@@ -91,6 +91,7 @@ class Claim:
         self.block_id = block_id
         self.path = path
         self._descriptor = descriptor
+        self._lock = threading.Lock()
         self.inode = os.fstat(descriptor).st_ino
         self._counter = 0
 
@@ -103,19 +104,22 @@ class Claim:
 
     def beat(self) -> bool:
         """Count the heartbeat up, if the claim is still ours; return whether it is."""
-        if self._descriptor < 0 or not self.is_ours():
-            return False
-        self._counter += 1
-        digits = f"{self._counter:0{_COUNTER_DIGITS}d}".encode()
-        os.pwrite(self._descriptor, digits, _COUNTER_AT)
-        os.fsync(self._descriptor)
-        return True
+        # The number of a closed descriptor goes to the next file that is opened: never write to it.
+        with self._lock:
+            if self._descriptor < 0 or not self.is_ours():
+                return False
+            self._counter += 1
+            digits = f"{self._counter:0{_COUNTER_DIGITS}d}".encode()
+            os.pwrite(self._descriptor, digits, _COUNTER_AT)
+            os.fsync(self._descriptor)
+            return True
 
     def close(self) -> None:
         """Forget the file. May be called twice."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +244,14 @@ class ClaimBoard:
 
     def release(self, claim: Claim) -> None:
         """Give the block back, half done or untouched, for anyone to claim."""
-        self._forget(claim)
-        inode = claim.inode
         grave = self._bury(claim.block_id)
-        if grave is None:
-            return
-        if grave.stat().st_ino == inode:
-            grave.unlink(missing_ok=True)
-        else:
-            self._put_back(grave, claim.block_id)
+        if grave is not None:
+            # Our file is open still, so that no other can have its inode.
+            if grave.stat().st_ino == claim.inode:
+                grave.unlink(missing_ok=True)
+            else:
+                self._put_back(grave, claim.block_id)
+        self._forget(claim)
 
     def release_all(self) -> None:
         """Give back whatever this process still holds."""

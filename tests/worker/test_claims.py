@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from pipeline.host.proctable import process_identity
 from pipeline.records.layout import Layout
-from pipeline.worker.claims import ClaimBoard, Liveness, Owner, this_owner
+from pipeline.worker.claims import Claim, ClaimBoard, Liveness, Owner, this_owner
 
 BLOCKS = [f"block-{n:02d}" for n in range(50)]
 
@@ -158,6 +159,37 @@ def test_releasing_or_publishing_a_lost_claim_leaves_the_new_owners_in_place(
     assert taker.beat() == []
     assert layout.claim_done("c").exists()
     assert not list(layout.claims.glob("*.grave")) + list(layout.claims.glob(".*"))
+
+
+class HesitantClaim(Claim):
+    """Between looking at the claim and writing into it, a beat waits until it is told to go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("b", path, os.open(path, os.O_RDWR))
+        self.looked, self.go_on = threading.Event(), threading.Event()
+
+    def is_ours(self) -> bool:
+        self.looked.set()
+        self.go_on.wait(10)
+        return super().is_ours()
+
+
+def test_a_claim_given_back_in_the_middle_of_a_beat_is_closed_after_it(layout: Layout) -> None:
+    """The number of a closed descriptor may be another file's by the time a beat writes to it."""
+    board(layout).try_claim("b")
+    claim = HesitantClaim(layout.claim("b"))
+    beats: list[bool] = []
+    beating = threading.Thread(target=lambda: beats.append(claim.beat()))
+    closing = threading.Thread(target=claim.close)
+    beating.start()
+    claim.looked.wait(10)
+    closing.start()
+    closing.join(timeout=0.1)
+    claim.go_on.set()
+    beating.join()
+    closing.join()
+    assert beats == [True]
+    assert claim.beat() is False
 
 
 def die_holding(root: Path) -> None:
