@@ -59,7 +59,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/uv
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/uv
 	@echo "setting up $(VENV) with the development tools ..."
-	@$(BIN)/uv pip install --quiet -p $(VENV) --compile-bytecode -c constraints.txt -e '.[dev,containers]'
+	@$(BIN)/uv pip install --quiet -p $(VENV) --compile-bytecode -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.base
 
 constraints: $(VENV)/.dev ## Pin what is installed now

@@ -10,6 +10,10 @@ from pipeline.benchmarks.rows import DatasetError, load_rows
 from pipeline.benchmarks.toy.rows import toy_rows
 
 BUILT_IN = "toy"
+_REMEDY = (
+    "stage it with `python -m pipeline.stage dataset SOURCE --to data`, "
+    "or give a file of SWE-bench v5 rows with dataset=PATH"
+)
 
 
 def benchmark_rows(name: str, dataset: Path | None) -> list[dict[str, Any]]:
@@ -25,14 +29,7 @@ def benchmark_rows(name: str, dataset: Path | None) -> list[dict[str, Any]]:
     if name == BUILT_IN and dataset is None:
         return toy_rows()
     if dataset is None:
-        raise DatasetError(f"no dataset file is named for benchmark {name!r}; {_remedy(name)}")
+        raise DatasetError(f"no dataset file is named for benchmark {name!r}; {_REMEDY}")
     if not dataset.exists():
-        raise DatasetError(f"benchmark {name!r} has no dataset at {dataset}; {_remedy(name)}")
+        raise DatasetError(f"benchmark {name!r} has no dataset at {dataset}; {_REMEDY}")
     return load_rows(dataset)
-
-
-def _remedy(name: str) -> str:
-    return (
-        f"fetch it with `python -m pipeline.stage dataset benchmark={name}`, "
-        "or give a file of SWE-bench v5 rows with dataset=PATH"
-    )

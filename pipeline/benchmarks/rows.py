@@ -8,6 +8,7 @@ to which benchmark (`registry`).
 import difflib
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,10 @@ CLASSIC_COLUMNS = (
 V5_COLUMNS = ("image", "eval_script", "log_parser", "eval_type")
 """What version 5 added: with these a row can be graded without a table of repositories."""
 TEST_LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+TEXTS = tuple(c for c in (*CLASSIC_COLUMNS, *V5_COLUMNS) if c not in TEST_LISTS)
+"""Columns that hold text."""
+MAY_BE_EMPTY = ("patch", "test_patch", "version")
+"""Texts without which a row can still be run and graded."""
 REGISTRY = "docker.io"
 
 RowT = TypeVar("RowT", bound=Mapping[str, Any])
@@ -62,6 +67,7 @@ def checked(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
     for number, row in enumerate(rows, start=1):
         name = f"{source}, row {number} ({row.get('instance_id', 'without instance_id')})"
         _check_columns(row, name)
+        _check_values(row, name)
         for column in TEST_LISTS:
             _check_tests(row[column], f"{name}: {column}")
     counts = Counter(str(row["instance_id"]) for row in rows)
@@ -197,6 +203,23 @@ def _check_columns(row: Mapping[str, Any], name: str) -> None:
             "5 needs the rows of version 5. Fetch them with `python -m pipeline.stage dataset`, or "
             "give a file of such rows with dataset=PATH."
         )
+
+
+def _check_values(row: Mapping[str, Any], name: str) -> None:
+    wrong = [column for column in TEXTS if not isinstance(row[column], str)]
+    if wrong:
+        raise DatasetError(f"{name}: {', '.join(wrong)} must be text")
+    empty = [c for c in TEXTS if c not in MAY_BE_EMPTY and not row[c].strip()]
+    if empty:
+        raise DatasetError(f"{name}: {', '.join(empty)} must not be empty")
+    if not re.fullmatch(r"[\w.+-]+", row["instance_id"]):
+        raise DatasetError(
+            f"{name}: an instance_id has letters, digits and ._+- only: it names files"
+        )
+    try:
+        row_sha256(row)
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{name}: it holds a value that JSON cannot: {error}") from None
 
 
 def _check_tests(value: Any, place: str) -> None:

@@ -30,7 +30,10 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
         FolderError: another sweep's folder, or a science field changed or removed.
     """
     if not layout.lock.exists():
-        if layout.root.is_dir() and any(layout.root.iterdir()) and not layout.plan.exists():
+        if layout.root.exists() and not layout.root.is_dir():
+            raise FolderError(f"{layout.root} is no folder; name another one with results=DIR")
+        ours = layout.plan.exists() or layout.submissions.is_dir()
+        if layout.root.is_dir() and any(layout.root.iterdir()) and not ours:
             raise FolderError(
                 f"{layout.root} is not empty and holds no sweep; "
                 "name another folder with results=DIR"

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.prepare import Prepared
+from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
 from pipeline.spec.sweep import SweepSpec
 
@@ -113,12 +115,15 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
             message="name the folder of staged images: cluster.images=DIR",
         )
         return
-    if not Path(folder).is_dir():
+    store = ImageStore(Path(folder), image_reference)
+    missing = store.missing(sweep.rows)
+    if missing:
+        named = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         yield Problem(
             field="cluster.images",
             message=(
-                f"{folder} is no folder; stage the {len(sweep.rows)} images first: "
-                f"python -m pipeline.stage images --help"
+                f"{len(missing)} images are not staged in {folder} ({named}); stage them first, "
+                "see: python -m pipeline.stage images --help"
             ),
         )
 

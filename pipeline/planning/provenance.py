@@ -17,7 +17,6 @@ RECORDED_PACKAGES = (
     "submitit",
     "hydra-core",
     "pyarrow",
-    "hpc-sandbox",
 )
 
 

@@ -110,3 +110,34 @@ def test_a_lock_of_a_later_format_names_both_formats(layout):
     layout.lock.write_text(layout.lock.read_text().replace("\nformat: 1", "\nformat: 9"))
     with pytest.raises(LockError, match="format 9; this version reads 1"):
         read_lock(layout.lock)
+
+
+DAMAGES = {"missing": None, "empty": b"", "half": b"PAR1\x15\x04: {", "foreign": b"\xff\xfe\x00 no"}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["lock", "plan", "dataset"])
+def test_a_damaged_first_file_is_named_and_relaunching_without_the_lock_mends_it(
+    layout, which, damage
+):
+    path = getattr(layout, which)
+    plan = read_plan(layout.plan)
+    path.unlink()
+    if DAMAGES[damage] is not None:
+        path.write_bytes(DAMAGES[damage])
+    with pytest.raises(LockError, match=path.name):
+        read_lock(layout.lock), read_plan(layout.plan), read_rows(layout.dataset)
+    layout.lock.unlink(missing_ok=True)
+    how, again = opened(layout)
+    write_folder(layout, again, how)
+    assert how == "new"
+    assert read_plan(layout.plan) == plan
+    assert set(read_rows(layout.dataset)) == {run.instance_id for run in plan}
+
+
+def test_a_results_path_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(FolderError, match="is no folder"):
+        check_folder(Layout(tmp_path / "taken"), sweep(tmp_path / "taken"))
+    with pytest.raises(LockError, match="no results folder"):
+        read_lock(Layout(tmp_path / "taken").lock)

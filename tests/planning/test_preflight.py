@@ -1,7 +1,10 @@
 """What would keep a sweep from running is found before the first job, all of it at once."""
 
+import json
+
 import pytest
 
+from pipeline.benchmarks.toy.rows import toy_rows
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimate_text, estimated
 from pipeline.planning.preflight import problems
@@ -64,3 +67,22 @@ def test_the_gpu_hours_cap_is_enforced_and_the_estimate_adds_up(tmp_path):
     assert "service units" in estimate_text(estimate)
     capped = ["model.n_gpus=2", "agent.expected_wall_s=3600", "max_gpu_hours=1"]
     assert any("GPU-hours are needed" in p for p in found(tmp_path, *capped))
+
+
+def test_images_that_are_not_staged_are_named_with_the_command(tmp_path):
+    dataset = tmp_path / "rows.json"
+    rows = [{**row, "instance_id": f"org__repo-{n}"} for n, row in enumerate(toy_rows()[:5])]
+    dataset.write_text(json.dumps(rows))
+    said = found(
+        tmp_path,
+        "benchmark=verified",
+        f"dataset={dataset}",
+        "sandbox=apptainer",
+        f"cluster.images={tmp_path / 'images'}",
+        "model=endpoint",
+        "model.base_url=http://127.0.0.1:1/v1",
+        "model.served_name=m",
+    )
+    assert len(said) == 1
+    assert "images are not staged" in said[0]
+    assert "pipeline.stage images" in said[0]
