@@ -174,8 +174,9 @@ class RolloutWorker:
         journal = self._journal
         record = execute_run(assignment.run, assignment.attempt, self._bench)
         failed = record.failure_class.is_infra
-        if failed and self.loop.should_stop():
-            # We pulled the server and the sandbox from under it: nothing is to be learned.
+        if self._stop.terminated or (failed and self.loop.should_stop()):
+            # Slurm's SIGTERM reaches the commands in sandboxes too, or we pulled the server from
+            # under the run: nothing is to be learned from how it ended.
             return Recorded()
         try:
             self.loop.patiently(lambda: journal.append_run(record))
