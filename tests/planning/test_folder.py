@@ -1,4 +1,4 @@
-"""A results folder keeps what was locked: the same sweep resumes, a grown one extends, others go."""
+"""A results folder keeps what was locked: the same sweep resumes, a grown one extends it."""
 
 from dataclasses import replace
 

@@ -1,7 +1,6 @@
 """The plan: paired blocks, random but repeatable order, nothing twice."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -69,10 +68,9 @@ def test_a_changed_row_changes_the_ids_of_its_runs_only():
     assert {r.instance_id for r in after if r.run_id not in before} == {"toy__repo-3"}
 
 
-def test_a_seed_named_twice_is_refused():
-    spec = replace(sweep_spec(["+sweep=demo"]), seeds=(0, 0))
+def test_an_instance_given_twice_is_refused():
     with pytest.raises(ValueError, match="planned twice"):
-        planned_runs(spec, ROWS, DIGESTS)
+        plan(rows=[*ROWS, ROWS[0]])
 
 
 def test_the_plan_survives_its_file(tmp_path):

@@ -25,7 +25,10 @@ def test_the_demo_has_no_problem(tmp_path):
     [
         (["analysis.reference=nobody"], "analysis.reference: no arm 'nobody'"),
         (["analysis.contrasts=[nobody]"], "analysis.contrasts: no arm 'nobody'"),
-        (["arms.plan_prune.matched_to=nobody"], "arms.plan_prune.matched_to: no arm 'nobody'"),
+        (
+            ["arms.plan_prune.matched_to=nobody", "arms.plan_prune.pilot=[[1,9],[2,5]]"],
+            "arms.plan_prune.matched_to: no arm 'nobody'",
+        ),
         (["model.max_tokens=70000"], "must be below context_length"),
         (["max_runs=3"], "allow them with max_runs=N"),
     ],
