@@ -5,7 +5,8 @@ from it and from nowhere else. The rows of the instances lie beside it, so that 
 graded again when the dataset file is gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipeline.spec.identity import METHOD_VERSION
-from pipeline.spec.parse import parsed, plain
+from pipeline.spec.parse import SpecError, parsed, plain
 from pipeline.spec.run import Cell
 from pipeline.spec.sweep import SweepSpec
 
@@ -24,7 +25,23 @@ LOCK_FORMAT = 1
 
 
 class LockError(Exception):
-    """The folder's lock is missing, unreadable or of another format."""
+    """What a launch wrote first (lock, plan, rows) is missing, damaged or of another format."""
+
+
+RESTORE = (
+    "restore it from a copy, or move sweep.lock.yaml away and launch the same sweep again: "
+    "finished runs are kept"
+)
+
+
+@contextmanager
+def damaged_files_named(path: Path) -> Iterator[None]:
+    """Turn what a missing or damaged Parquet file raises into a `LockError` that names it."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, KeyError) as error:
+        what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        raise LockError(f"{path} is {what}; {RESTORE} ({error})") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +106,24 @@ def read_lock(path: Path) -> Lock:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise LockError(
             f"{path.parent} is no results folder: it has no {path.name}. "
             "Launch a sweep into it, or name the folder of one."
         ) from None
-    data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"{path} cannot be read: {error}") from None
+    try:
+        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise LockError(f"{path} is damaged; {RESTORE}. It is no YAML: {error}") from None
     found = data.get("format") if isinstance(data, dict) else None
     if found != LOCK_FORMAT:
         raise LockError(f"{path} has lock format {found}; this version reads {LOCK_FORMAT}")
-    return parsed(Lock, data)
+    try:
+        return parsed(Lock, data)
+    except SpecError as error:
+        raise LockError(f"{path} is damaged, or of another version; {RESTORE}:\n{error}") from None
 
 
 def rows_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -109,5 +134,10 @@ def rows_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the sweep's rows by instance id."""
-    return {row["instance_id"]: row for row in pq.read_table(path).to_pylist()}
+    """Return the sweep's rows by instance id.
+
+    Raises:
+        LockError: the file is missing or damaged.
+    """
+    with damaged_files_named(path):
+        return {row["instance_id"]: row for row in pq.read_table(path).to_pylist()}

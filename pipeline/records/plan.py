@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.records.lock import damaged_files_named
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
@@ -63,10 +65,11 @@ def read_plan(path: Path) -> list[PlannedRun]:
     """Return the planned runs in execution order.
 
     Raises:
-        FileNotFoundError: the folder has no plan; nothing was launched into it.
+        LockError: the plan is missing or damaged.
     """
-    rows = pq.read_table(path, schema=PLAN_SCHEMA).to_pylist()
-    return sorted((PlannedRun(**row) for row in rows), key=lambda run: run.position)
+    with damaged_files_named(path):
+        rows = pq.read_table(path, schema=PLAN_SCHEMA).to_pylist()
+        return sorted((PlannedRun(**row) for row in rows), key=lambda run: run.position)
 
 
 def blocks_of(runs: Sequence[PlannedRun]) -> list[Block]:

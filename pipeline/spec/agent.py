@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.spec.bounds import Count, Natural, Seconds
 from pipeline.spec.identity import Runtime, Science
 
 
@@ -21,19 +22,19 @@ class AgentSpec:
     """Jinja; sees `output` with `output`, `returncode`, `exception_info`."""
     format_error_template: Science[str]
     """Jinja; sees `error`, `finish_reason` and `tool_names`."""
-    step_limit: Science[int] = 250
+    step_limit: Science[Natural] = 250
     """Counts step calls only; 0: no limit."""
-    wall_limit_s: Science[float] = 14_400.0
+    wall_limit_s: Science[Seconds] = 14_400.0
     """Meant never to bind; the gate reports where it did."""
-    command_timeout_s: Science[float] = 60.0
-    max_consecutive_format_errors: Science[int] = 3
-    elide_chars: Science[int] = 10_000
+    command_timeout_s: Science[Seconds] = 60.0
+    max_consecutive_format_errors: Science[Count] = 3
+    elide_chars: Science[Natural] = 10_000
     """Longer outputs are shown as head and tail, in every arm; a recorded decision. 0: never."""
-    output_limit_bytes: Science[int] = 1_000_000
+    output_limit_bytes: Science[Count] = 1_000_000
     """Raw output beyond this is never kept."""
     parallel_tool_calls: Science[bool] = True
     stop_on_loop: Science[bool] = False
-    loop_length: Science[int] = 10
+    loop_length: Science[Count] = 10
     """So many identical calls in a row are labelled a loop."""
-    expected_wall_s: Runtime[float] = 1800.0
+    expected_wall_s: Runtime[Seconds] = 1800.0
     """How long a run takes, until five runs of the sweep are known."""

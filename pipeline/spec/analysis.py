@@ -6,6 +6,7 @@ prints carries the word "exploratory".
 
 from dataclasses import dataclass
 
+from pipeline.spec.bounds import Count, Share
 from pipeline.spec.identity import Science
 
 
@@ -17,11 +18,11 @@ class AnalysisPlan:
     """The arm that the others are compared with."""
     contrasts: Science[tuple[str, ...]] = ()
     """Primary arms, each against the reference; empty: every other arm of the sweep."""
-    margin: Science[float] = 0.05
+    margin: Science[Share] = 0.05
     """Largest loss in solve rate that would still count as "not worse", as a share."""
-    n_instances: Science[int | None] = None
+    n_instances: Science[Count | None] = None
     """Instances a cell is meant to have; None: as many as the plan holds."""
-    n_seeds: Science[int | None] = None
+    n_seeds: Science[Count | None] = None
     """Seeds a cell is meant to have; None: as many as the plan holds."""
     prespecified_seed: Science[int] = 0
     """The seed that Tango's interval uses where the bootstrap is not to be trusted."""
@@ -29,9 +30,9 @@ class AnalysisPlan:
     """Instance ids left out of every contrast, decided beforehand and listed in the report."""
     holm_outcomes: Science[tuple[str, ...]] = ("solve_rate", "input_tokens")
     """Outcomes with a Holm family each: all primary arms of one model on one benchmark."""
-    max_missing_share: Science[float] = 0.01
+    max_missing_share: Science[Share] = 0.01
     """More lost pairs than this, and a contrast is refused unless asked for."""
-    resamples: Science[int] = 10_000
+    resamples: Science[Count] = 10_000
     resampling_seed: Science[int] = 20_261_010
     """Fixed, so that the same tables give the same digits."""
     pricing: Science[str] = "flat"

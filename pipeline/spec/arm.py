@@ -7,6 +7,7 @@ they are answered here. How a policy decides is `pipeline/context`.
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.spec.bounds import Amount
 from pipeline.spec.identity import Runtime, Science
 from pipeline.spec.policy import (
     DiscardAnytime,
@@ -33,7 +34,7 @@ class ArmSpec(Strict):
     `{id}` stand for those of the output."""
     seeds: Runtime[tuple[int, ...] | None] = None
     """Seeds of this arm, where they differ from the sweep's."""
-    budget: Science[float | None] = None
+    budget: Science[Amount | None] = None
     """Tokens asked for, measured by `match_on`; the parameter that meets it comes from a pilot."""
     matched_to: Science[str | None] = None
     """The arm whose other seeds set the budget of each instance."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.spec.bounds import Amount, Count, Natural, Seconds, Share
 from pipeline.spec.identity import Runtime, Science
 
 
@@ -11,10 +12,10 @@ from pipeline.spec.identity import Runtime, Science
 class SamplingSpec:
     """Sampling settings, from the model's card; None leaves the server's default."""
 
-    temperature: Science[float | None] = None
-    top_p: Science[float | None] = None
+    temperature: Science[Amount | None] = None
+    top_p: Science[Share | None] = None
     top_k: Science[int | None] = None
-    min_p: Science[float | None] = None
+    min_p: Science[Share | None] = None
     presence_penalty: Science[float | None] = None
     repetition_penalty: Science[float | None] = None
 
@@ -44,33 +45,39 @@ class ServeSpec:
     enforce_eager: Runtime[bool] = False
     """No CUDA graphs and no compilation: a faster start, slower tokens."""
     prefix_caching: Science[bool] = True
-    tensor_parallel: Runtime[int] = 1
-    max_num_seqs: Runtime[int] = 16
-    max_num_batched_tokens: Runtime[int | None] = None
-    block_size: Runtime[int | None] = None
-    gpu_memory_utilization: Runtime[float | None] = None
+    tensor_parallel: Runtime[Count] = 1
+    max_num_seqs: Runtime[Count] = 16
+    max_num_batched_tokens: Runtime[Count | None] = None
+    block_size: Runtime[Count | None] = None
+    gpu_memory_utilization: Runtime[Share | None] = None
     flags: Runtime[tuple[str, ...]] = ()
     """Further arguments of `vllm serve`, as a list of words."""
     env: Runtime[Mapping[str, str]] = field(default_factory=dict)
-    start_timeout_s: Runtime[float] = 3600.0
+    start_timeout_s: Runtime[Seconds] = 3600.0
     """The large cap under which a server that keeps logging may come up."""
-    start_silence_s: Runtime[float] = 900.0
+    start_silence_s: Runtime[Seconds] = 900.0
     """A starting server whose log stood still for so long is given up."""
-    stall_s: Runtime[float] = 300.0
+    stall_s: Runtime[Seconds] = 300.0
     """No tokens for so long while requests wait: the server hangs."""
-    max_restarts: Runtime[int] = 3
+    max_restarts: Runtime[Natural] = 3
+
+
+FaultName = Literal[
+    "http500", "hang", "slow", "truncated", "bad_arguments", "unknown_tool", "wrong_ids", "empty"
+]
+"""What the simulated agent's server can be asked to do wrong; `serving/sim/config` says what."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimSpec:
     """The simulated agent's server (`model=sim`): a simulation, and named one everywhere."""
 
-    latency_ms: Runtime[float] = 0.0
-    tokens_per_s: Runtime[float | None] = None
+    latency_ms: Runtime[Amount] = 0.0
+    tokens_per_s: Runtime[Seconds | None] = None
     """None: answers at once."""
-    block_size: Science[int] = 16
-    faults: Runtime[Mapping[str, float]] = field(default_factory=dict)
-    """Fault name to rate, such as `http_500: 0.01`."""
+    block_size: Science[Count] = 16
+    faults: Runtime[Mapping[FaultName, Share]] = field(default_factory=dict)
+    """Fault to the share of requests that meet it, such as `http500: 0.01`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +96,9 @@ class ModelSpec:
     """Environment variable that holds the key; the key itself never enters a file."""
     mode: Science[Literal["tools", "text"]] = "tools"
     """`text` for models without tool calls."""
-    context_length: Science[int] = 32768
+    context_length: Science[Count] = 32768
     """Tokens of prompt and completion together."""
-    max_tokens: Science[int] = 4096
+    max_tokens: Science[Count] = 4096
     """Cap of one completion; less where the window is nearly full."""
     sampling: Science[SamplingSpec] = SamplingSpec()
     chat_template_kwargs: Science[Mapping[str, Any]] = field(default_factory=dict)
@@ -104,8 +111,8 @@ class ModelSpec:
     token_counter: Science[str] = "chars"
     """`sim`, `served`, `qwen` or `chars`: how offline token counts are made."""
     return_token_ids: Runtime[bool] = False
-    n_gpus: Runtime[int] = 0
-    request_timeout_s: Runtime[float] = 1800.0
+    n_gpus: Runtime[Natural] = 0
+    request_timeout_s: Runtime[Seconds] = 1800.0
     serve: Science[ServeSpec] = ServeSpec()
     sim: Science[SimSpec | None] = None
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.spec.bounds import Amount, Count, Natural, Seconds
 from pipeline.spec.identity import Runtime
 
 
@@ -11,17 +12,17 @@ from pipeline.spec.identity import Runtime
 class PoolSpec:
     """One array of jobs: rollout workers on GPU nodes, or grading on CPU nodes."""
 
-    n_tasks: Runtime[int] = 1
+    n_tasks: Runtime[Count] = 1
     """Array tasks (Slurm) or processes (local) at most."""
-    throttle: Runtime[int | None] = None
+    throttle: Runtime[Count | None] = None
     """Array tasks running at once; None: no throttle."""
-    concurrency: Runtime[int] = 4
+    concurrency: Runtime[Count] = 4
     """Runs (or grades) in flight in one task."""
     partition: Runtime[str | None] = None
     gres: Runtime[str | None] = None
-    cpus: Runtime[int] = 1
-    mem_gb: Runtime[float | None] = None
-    time_min: Runtime[int] = 60
+    cpus: Runtime[Count] = 1
+    mem_gb: Runtime[Seconds | None] = None
+    time_min: Runtime[Count] = 60
     extra: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     """Further `sbatch` parameters, by submitit's names."""
 
@@ -39,20 +40,20 @@ class SiteSpec:
     """Node-local folder for sandboxes; None: $TMPDIR, else the system's temporary folder."""
     images: Runtime[str | None] = None
     """Folder of staged SIF files."""
-    signal_delay_s: Runtime[int] = 120
+    signal_delay_s: Runtime[Natural] = 120
     """USR2 comes this long before the time limit."""
-    max_requeues: Runtime[int] = 20
-    heartbeat_s: Runtime[float] = 20.0
-    stale_s: Runtime[float] = 300.0
+    max_requeues: Runtime[Natural] = 20
+    heartbeat_s: Runtime[Seconds] = 20.0
+    stale_s: Runtime[Seconds] = 300.0
     """A claim whose counter stood still for so long, on the observer's clock, is taken over."""
     setup: Runtime[tuple[str, ...]] = ()
     """Shell lines before the worker starts (module loads, proxies)."""
-    su_per_core_hour: Runtime[float] = 0.0
-    su_per_gpu_hour: Runtime[float] = 0.0
-    max_array_size: Runtime[int | None] = None
+    su_per_core_hour: Runtime[Amount] = 0.0
+    su_per_gpu_hour: Runtime[Amount] = 0.0
+    max_array_size: Runtime[Count | None] = None
     """None: ask the site."""
-    max_submit: Runtime[int | None] = None
-    sandbox_memory_mb: Runtime[int | None] = None
-    pids_limit: Runtime[int] = 512
+    max_submit: Runtime[Count | None] = None
+    sandbox_memory_mb: Runtime[Count | None] = None
+    pids_limit: Runtime[Count] = 512
     network_rollout: Runtime[bool] = True
     network_grade: Runtime[bool] = True

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.bounds import Amount, Count, Seconds
 from pipeline.spec.identity import Runtime, Science
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.site import SiteSpec
@@ -27,7 +28,7 @@ class InstanceFilter:
     """Which instances of the benchmark a sweep runs. All of them where nothing is said."""
 
     ids: Science[tuple[str, ...]] = ()
-    sample: Science[int | None] = None
+    sample: Science[Count | None] = None
     """So many, stratified by repository."""
     sample_seed: Science[int] = 0
 
@@ -48,14 +49,14 @@ class SweepSpec:
     analysis: Science[AnalysisPlan]
     pricing: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     cluster: Runtime[SiteSpec]
-    max_attempts: Runtime[int] = 3
+    max_attempts: Runtime[Count] = 3
     """Attempts at a run that fails on our side, within one launch."""
-    max_block_runs: Runtime[int] = 12
-    max_runs: Runtime[int] = 20_000
-    max_gpu_hours: Runtime[float | None] = None
+    max_block_runs: Runtime[Count] = 12
+    max_runs: Runtime[Count] = 20_000
+    max_gpu_hours: Runtime[Amount | None] = None
     share_cache: Science[bool] = False
     """True: arms may hit each other's prefix cache. Labelled where it is used."""
-    grade_timeout_s: Science[float] = 1800.0
+    grade_timeout_s: Science[Seconds] = 1800.0
     salvage_limit_patch: Science[bool] = True
     """Store the sandbox's diff of runs that ended at a limit, graded as a secondary outcome."""
     results: Runtime[str] = "results"
@@ -63,3 +64,15 @@ class SweepSpec:
     force: Runtime[bool] = False
     grade: Runtime[bool] = True
     analyze: Runtime[bool] = True
+
+    def __post_init__(self) -> None:
+        for where, seeds in self._seeds_by_place().items():
+            twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+            if twice:
+                raise ValueError(f"{where}: {twice} given twice; name each seed once")
+        if not any(self._seeds_by_place().values()) or not (self.models and self.arms):
+            raise ValueError("nothing to run: a sweep needs an arm, a model and a seed")
+
+    def _seeds_by_place(self) -> dict[str, tuple[int, ...]]:
+        own = {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items()}
+        return {where: self.seeds if s is None else s for where, s in own.items()}

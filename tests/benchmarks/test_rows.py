@@ -258,3 +258,22 @@ def test_samples_of_verified_have_every_repository(verified):
         sample = stratified(verified, n, 0)
         assert len(sample) == n
         assert {row["repo"] for row in sample} == repos
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"instance_id": 7}, "instance_id must be text"),
+        ({"repo": ["a"]}, "repo must be text"),
+        ({"eval_script": {"a": 1}}, "eval_script must be text"),
+        ({"instance_id": " "}, "instance_id must not be empty"),
+        ({"problem_statement": ""}, "problem_statement must not be empty"),
+        ({"instance_id": "../../etc/passwd"}, "it names files"),
+        ({"created_at": float("nan")}, "a value that JSON cannot"),
+    ],
+)
+def test_a_row_that_cannot_be_run_is_refused_before_anything_is(tmp_path, changes, told):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([a_row(1), {**a_row(2), **changes}]))
+    with pytest.raises(DatasetError, match=f"row 2.*{told}"):
+        load_rows(path)

@@ -1,0 +1,30 @@
+"""Progress is plain data, which can be printed as JSON at every stage of a sweep."""
+
+import json
+from dataclasses import asdict
+
+from pipeline.planning.config import sweep_spec
+from pipeline.planning.folder import write_folder
+from pipeline.planning.prepare import prepared
+from pipeline.planning.progress import progress_of
+from pipeline.records.journal import new_journal
+from pipeline.records.layout import Layout
+from pipeline.records.states import States
+from tests.records.samples import grade_record, run_record
+
+
+def test_progress_is_json_before_during_and_after_the_runs(tmp_path):
+    layout = Layout(tmp_path / "results")
+    sweep = prepared(sweep_spec(["+sweep=demo", "instances.sample=1", f"results={layout.root}"]))
+    write_folder(layout, sweep, "new")
+    states, seen = States(layout), []
+    with new_journal(layout, "worker") as journal:
+        for planned in sweep.runs:
+            seen.append(json.loads(json.dumps(asdict(progress_of(layout, sweep.runs, states)))))
+            record = run_record(planned.run_id)
+            journal.append_run(record)
+            journal.append_grade(grade_record(record))
+    last = json.loads(json.dumps(asdict(progress_of(layout, sweep.runs, states))))
+    assert [p["finished"] for p in (*seen, last)] == list(range(len(sweep.runs) + 1))
+    assert sum(last["failure_classes"].values()) == len(sweep.runs)
+    assert sum(last["grade_classes"].values()) == len(sweep.runs)
