@@ -216,8 +216,8 @@ def grade_head(record: GradeRecord) -> dict[str, Any]:
 def json_of(adapter: TypeAdapter[Any], record: object) -> bytes:
     """Return a record as JSON.
 
-    A model may write half a surrogate pair, which no UTF-8 file can hold. It becomes U+FFFD, as
-    in every server that reads the request: the run is worth more than the character.
+    A model may write half a surrogate pair, which no UTF-8 file can hold. It becomes a question
+    mark: the run is worth more than the character.
     """
     try:
         return adapter.dump_json(record, exclude_defaults=True)

@@ -184,6 +184,7 @@ class HttpCompleter:
             # Each repeated request had this prompt; whether it was computed is not known.
             retry_tokens=n_failed_sent * usage["prompt_tokens"],
             started_at=started_at,
+            server_params=reply.get("kv_transfer_params"),
         )
 
 
@@ -264,8 +265,19 @@ def _tool_call(call: Mapping[str, Any], number: int) -> RequestedToolCall:
     return RequestedToolCall(
         id=str(call.get("id") or f"call_{number}"),
         name=_clean(str(function.get("name") or "")),
-        arguments=_clean(arguments),
+        arguments=_clean_json(arguments),
     )
+
+
+def _clean_json(text: str) -> str:
+    """Return JSON text without escaped lone surrogates: whoever parses it would bring them back."""
+    if "\\u" not in text:
+        return _clean(text)
+    try:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return _clean(text)
+    return _clean(text) if _clean(plain) == plain else _clean(plain)
 
 
 def _clean(text: str) -> str:

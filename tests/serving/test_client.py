@@ -170,6 +170,19 @@ def test_calls_without_an_id_get_one():
     assert json.loads(reply.tool_calls[0].arguments) == {"command": "ls"}
 
 
+def test_half_a_surrogate_pair_that_a_model_escaped_is_replaced_and_a_whole_one_kept():
+    """A plan step with half an emoji in its title once ended the run when the plan was shown."""
+    whole, half = r'{"title": "\ud83d\ude00"}', r'{"title": "\ud83d!"}'
+    calls = [
+        {"function": {"name": "planctl", "arguments": text}} for text in (whole, half, half[:-1])
+    ]
+    reply, _ = ask([says("", *calls)])
+    kept, mended, broken = (call.arguments for call in reply.tool_calls)
+    assert kept == whole
+    assert json.loads(mended) == {"title": "?!"}
+    assert broken == half[:-1]
+
+
 # --- retries -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "fault",
@@ -220,6 +233,7 @@ def test_retries_end_after_so_long():
             retry=RetryPolicy(max_attempts=99, first_wait_s=1.0, total_s=20.0),
             sleep=waited.append,
             clock=lambda: sum(waited),
+            rng=random.Random(1),
         )
     assert 10 < sum(waited) <= 20
 
