@@ -18,7 +18,7 @@ from pipeline.agent.own_tools import ContextTool, OwnTools
 from pipeline.agent.plan_tool import PLANCTL_TOOL
 from pipeline.agent.viewed_model import Elide, ViewedModel
 from pipeline.protocols import Completer, Policy, Sandbox, TokenCounter
-from pipeline.records.failure import FailureClass
+from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Decision, Message, PlanEvent
 from pipeline.spec.agent import AgentSpec
@@ -94,6 +94,9 @@ def run_agent(
 ) -> RunOutcome:
     """Run the agent on one instance and return everything that happened.
 
+    A run that breaks on our side, or is given up because `should_stop` said so, ends with an
+    `infra_*` class and all that was recorded until then: what it cost was spent all the same.
+
     Args:
         row: the benchmark row; `instance_id` and `problem_statement` are read.
         agent: prompts and limits.
@@ -113,9 +116,6 @@ def run_agent(
         context_tools: schemas of the tools that the arm adds to the list.
         context_tool: answers those tools in ordinary turns; None refuses them.
         shared_cache_salt: instead of the run's own salt, where arms are to share prefixes.
-
-    Raises:
-        InfraError: our side failed, or `should_stop` said so; the run is to be repeated.
     """
     prepare_import()
     from pipeline.agent.boxed_env import BoxedEnv
@@ -183,6 +183,12 @@ class _Ending:
 def _ending_of(mini_agent: "PlanAgent", task: str) -> _Ending:
     try:
         info = mini_agent.run(task)
+    except InfraError as error:
+        return _Ending(
+            exit_status=type(error).__name__,
+            failure_class=error.failure_class,
+            failure=traceback.format_exc(),
+        )
     except AGENT_SIDE_ERRORS as error:
         return _Ending(
             exit_status=type(error).__name__,

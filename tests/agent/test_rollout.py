@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
 from pipeline.protocols import CommandResult
-from pipeline.records.failure import FailureClass, NodeError, SandboxError, ServerError
+from pipeline.records.failure import FailureClass, SandboxError
 from pipeline.records.run_record import text_sha256
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policy import FullHistory
@@ -367,18 +367,39 @@ def test_a_loop_ends_the_run_where_that_is_asked():
 
 # --- failures that are not the agent's -----------------------------------------------------------
 def test_a_dead_server_is_no_ending_of_the_agent():
-    with pytest.raises(ServerError):
-        rollout(lambda _: says(status=503, body=b"starting"))
+    outcome, _ = rollout(lambda _: says(status=503, body=b"starting"))
+    assert outcome.failure_class is FailureClass.INFRA_SERVER
+    assert "HTTP 503: starting" in outcome.failure
 
 
 def test_a_broken_sandbox_is_no_ending_of_the_agent():
-    with pytest.raises(SandboxError):
-        rollout([says("", bash("ls"))], results={"ls": SandboxError("gone")})
+    outcome, _ = rollout([says("", bash("ls"))], results={"ls": SandboxError("gone")})
+    assert outcome.failure_class is FailureClass.INFRA_SANDBOX
+    assert outcome.exit_status == "SandboxError"
+
+
+def test_half_an_emoji_in_a_plan_is_no_error_of_the_agent():
+    script = [says("", planctl("set", steps=["Mend \ud83d it"])), submits()]
+    outcome, _ = rollout(script)
+    assert outcome.failure_class is FailureClass.OK
+    assert "Mend ? it" in outcome.messages[3].content
 
 
 def test_a_worker_that_must_go_gives_the_run_up():
-    with pytest.raises(NodeError, match="shutting down"):
-        rollout(lambda _: says("", bash("ls")), should_stop=iter([False, False, True]).__next__)
+    should_stop = iter([False, False, True]).__next__
+    outcome, _ = rollout(lambda _: says("", bash("ls")), should_stop=should_stop)
+    assert outcome.failure_class is FailureClass.INFRA_NODE
+    assert "shutting down" in outcome.failure
+
+
+def test_what_a_run_cost_before_our_side_failed_is_on_record():
+    """It was thrown away once, and the failure said to have cost nothing."""
+    replies = iter([says("", bash("ls"), usage={"prompt_tokens": 70})])
+    outcome, _ = rollout(lambda _: next(replies, says(status=503, body=b"gone")))
+    assert outcome.failure_class is FailureClass.INFRA_SERVER
+    assert [call.prompt_tokens for call in outcome.calls] == [70, None]
+    assert [m.role for m in outcome.messages] == ["system", "user", "assistant", "tool"]
+    assert outcome.limit_patch is None
 
 
 def test_an_error_in_the_agents_own_code_is_an_agent_error_with_its_traceback():
@@ -396,8 +417,9 @@ def test_a_defect_of_an_arms_policy_is_our_failure_and_not_the_arms():
         def decide(self, trajectory, _standing, _ask):
             return [] if not trajectory.turns else [trajectory.messages[99]]
 
-    with pytest.raises(NodeError, match="policy failed: IndexError"):
-        rollout([says("", bash("ls")), submits()], policy=Careless())
+    outcome, _ = rollout([says("", bash("ls")), submits()], policy=Careless())
+    assert outcome.failure_class is FailureClass.INFRA_NODE
+    assert "policy failed: IndexError" in outcome.failure
 
 
 def test_failed_requests_are_counted_beside_the_run_and_never_in_it():
