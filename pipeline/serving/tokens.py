@@ -8,6 +8,7 @@ price single texts, such as one observation.
 import json
 import re
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -109,9 +110,12 @@ class QwenTokens:
 class ServedTokens:
     """The served model's own tokenizer, through the server's `/tokenize`. One request a count."""
 
-    def __init__(self, base_url: str, model: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, base_url: str | Callable[[], str], model: str, *, timeout_s: float = 30.0
+    ) -> None:
+        """Prepare; `base_url` is asked for at every count where a restart may change it."""
         self.name = f"served:{model}"
-        self._url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
+        self._base_url = base_url
         self._model = model
         self._timeout_s = timeout_s
 
@@ -121,9 +125,11 @@ class ServedTokens:
         Raises:
             ServerError: the server did not answer, or not with a count.
         """
+        base_url = self._base_url if isinstance(self._base_url, str) else self._base_url()
+        url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         request = urllib.request.Request(
-            self._url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            url, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -131,7 +137,7 @@ class ServedTokens:
                 return int(json.load(response)["count"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ServerError(
-                f"{self._url} gave no token count for model {self._model}: {error}; check that the "
+                f"{url} gave no token count for model {self._model}: {error}; check that the "
                 "server is up and has /tokenize, or choose another token counter"
             ) from error
 

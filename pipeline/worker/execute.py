@@ -66,7 +66,7 @@ def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
         ValueError: no such counter.
     """
     if model.token_counter == "served":
-        return ServedTokens(server.base_url, model.request_name)
+        return ServedTokens(lambda: server.base_url, model.request_name)
     return token_counter(_COUNTERS.get(model.token_counter, model.token_counter))
 
 

@@ -68,3 +68,13 @@ def test_a_server_that_is_gone_is_our_failure():
     sim.stop()
     with pytest.raises(ServerError, match="gave no token count"):
         ServedTokens(sim.base_url, "sim", timeout_s=2).count("text")
+
+
+def test_a_served_tokenizer_follows_its_server_to_another_port():
+    """A counter that kept the first port failed every run after the server's restart."""
+    at = [""]
+    counter = ServedTokens(lambda: at[0], "sim")
+    for _ in range(2):
+        with serve(SimConfig()) as sim:
+            at[0] = sim.base_url
+            assert counter.count("one two three") > 0
