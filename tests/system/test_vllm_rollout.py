@@ -16,10 +16,10 @@ from tests.system import vllm_site
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
-def launch(results: Path, *overrides: str) -> str:
+def launch(results: Path, sweep: str, n_steps: int, *overrides: str) -> str:
     argv = [
-        *(sys.executable, "-m", "pipeline.launch", "+sweep=demo", f"results={results}"),
-        *("seeds=[0]", "instances.ids=[toy__ledger-1]", "agent.step_limit=12"),
+        *(sys.executable, "-m", "pipeline.launch", f"+sweep={sweep}", f"results={results}"),
+        *("seeds=[0]", "instances.ids=[toy__ledger-1]", f"agent.step_limit={n_steps}"),
         f"cluster.scratch={results.parent / 'scratch'}",
         *overrides,
     ]
@@ -37,7 +37,8 @@ def test_the_tiny_model_runs_the_toy_benchmark_to_the_report(
 ):
     require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
     results = tmp_path / "results"
-    launch(results, *vllm_site.overrides("tiny"), "~arms.sham_cleanup", "~arms.no_plan")
+    arms = ("~arms.sham_cleanup", "~arms.no_plan")
+    launch(results, "demo", 12, *vllm_site.overrides("tiny"), *arms)
 
     runs = rows(results, "runs")
     assert {run["arm"] for run in runs} == {"full_history", "plan_prune"}
@@ -55,6 +56,22 @@ def test_the_tiny_model_runs_the_toy_benchmark_to_the_report(
     assert rows(results, "grades")
     assert (results / "report" / "report.html").exists()
     assert not [p for p in all_processes() if str(results) in _command(p.pid)]
+
+
+def test_the_demo_runs_on_real_weights(tmp_path: Path, require: Callable[..., None]):
+    require("vllm", vllm_site.found("smollm2"), remedy=vllm_site.REMEDY)
+    results = tmp_path / "results"
+    launch(results, "demo_smollm2", 4, *vllm_site.overrides("smollm2"))
+
+    runs = rows(results, "runs")
+    assert {run["arm"] for run in runs} == {"full_history", "observation_mask"}
+    assert {run["evidence"] for run in runs} == {"live"}
+    assert not [run for run in runs if str(run["failure_class"]).startswith("infra")]
+    calls = rows(results, "calls")
+    assert [c["cached_tokens"] for c in calls] == [c["lcp_block_tokens"] for c in calls]
+    commands = [m["command"] for m in rows(results, "messages") if m["role"] == "user"]
+    assert any(commands)
+    assert (results / "report" / "report.html").exists()
 
 
 def _command(pid: int) -> str:
