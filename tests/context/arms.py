@@ -37,3 +37,20 @@ def all_arms() -> dict[str, ArmSpec]:
     ]
     arms |= {f"{a.name}_early": a for a in early}
     return arms | {a.name: a for a in deletion_grid()}
+
+
+def few_arms() -> dict[str, ArmSpec]:
+    """Arms that between them run every policy and every branch of it, made to fire early."""
+    arms = all_arms()
+    early = {name: spec for name, spec in arms.items() if name.endswith("_early")}
+    few = early | {name: arms[name] for name in PLAIN}
+    covered = {spec.policy.kind for spec in few.values()}
+    return few | {n: spec for n, spec in arms.items() if spec.policy.kind not in covered}
+
+
+PLAIN = (
+    *("full_history", "plan_prune", "sham_cleanup", "random_prune", "prune_finished_step"),
+    *("plan_prune_reasoning", "plan_prune_note", "clear_thinking", "dedup", "purge_errors"),
+    *("supersede_writes", "discard_anytime", "agent_diet_random"),
+    *("delete_both_turn50_delayed", "delete_both_token50_immediate"),
+)

@@ -77,7 +77,7 @@ calls = st.lists(
 
 
 @given(calls, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_account_agrees_with_comparing_every_prompt_with_every_earlier_one(
     history: list[Call], hinted: bool
 ) -> None:
