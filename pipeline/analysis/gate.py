@@ -70,23 +70,28 @@ class InvalidSweepError(Exception):
     """The gate refused the sweep; the message lists every problem with its remedy."""
 
 
-def checked(connection: duckdb.DuckDBPyConnection, *, has_lock: bool) -> Gate:
+def checked(
+    connection: duckdb.DuckDBPyConnection, *, has_lock: bool, acting_arms: Sequence[str] = ()
+) -> Gate:
     """Return the gate's findings for the open tables.
 
     Args:
         connection: from `open_tables`.
         has_lock: whether the folder says what it was launched with.
+        acting_arms: arms whose policy is meant to take something away.
     """
     tally = _tally(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
     n_ungraded = sum(row.grades["ungraded"] for row in tally)
     found = [
-        *_no_lock(has_lock),
+        *(_no_plan(connection) if has_lock else _no_lock()),
         *_nothing_there(tally),
         *_missing(tally),
         *_strangers(connection),
         *_silent_runs(connection),
         *_mixed(connection),
+        *_mixed_images(connection),
+        *_idle_arms(connection, acting_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
         *_wall_limit(tally),
     ]
@@ -168,9 +173,21 @@ def _is_done(ending: str) -> bool:
     return ending != "not run" and not ending.startswith("infra")
 
 
-def _no_lock(has_lock: bool) -> list[Problem]:
-    if has_lock:
+def _no_plan(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    if _number(connection, "SELECT count(*) FROM plan"):
         return []
+    return [
+        Problem(
+            code="no_plan",
+            sentence="the folder's plan.parquet is missing or empty: which runs are missing is "
+            "unknown",
+            remedy="restore it from a copy, or move sweep.lock.yaml away and launch the same sweep "
+            "again: finished runs are kept",
+        )
+    ]
+
+
+def _no_lock() -> list[Problem]:
     return [
         Problem(
             code="no_lock",
@@ -264,6 +281,43 @@ def _mixed(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
             sentence = f"the sweep holds {what}: {shown}"
             found.append(Problem(code=code, sentence=sentence, remedy=remedy, blocks=blocks))
     return found
+
+
+def _mixed_images(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    n = _number(
+        connection,
+        "SELECT count(*) FROM (SELECT instance_id FROM grades WHERE image_digest IS NOT NULL "
+        "GROUP BY instance_id HAVING count(DISTINCT image_digest) > 1)",
+    )
+    if not n:
+        return []
+    return [
+        Problem(
+            code="mixed_images",
+            sentence=f"{n} instances were graded in more than one image",
+            remedy="stage one image an instance and grade again: python -m pipeline.grade RESULTS",
+        )
+    ]
+
+
+def _idle_arms(connection: duckdb.DuckDBPyConnection, acting_arms: Sequence[str]) -> list[Problem]:
+    """Say where a policy never acted: a baseline that ran under another arm's name."""
+    acted = {
+        str(arm)
+        for (arm,) in connection.execute(
+            "SELECT DISTINCT arm FROM done WHERE n_pruned > 0"
+        ).fetchall()
+    }
+    return [
+        Problem(
+            code="idle_arm",
+            sentence=f"arm {arm} took nothing away in any run: its policy never acted",
+            remedy="look at the dose table; runs may be too short for it, or it is not wired up",
+            blocks=False,
+        )
+        for arm in acting_arms
+        if arm not in acted
+    ]
 
 
 def _grades(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> list[Problem]:

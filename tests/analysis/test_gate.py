@@ -69,6 +69,24 @@ def test_a_damaged_sweep_is_refused_with_a_remedy(
     assert problem.remedy in refusal(gate)
 
 
+def test_an_instance_graded_in_two_images_is_refused(sweep: Path):
+    def two(rows: list[Row]) -> list[Row]:
+        for place, row in enumerate(rows):
+            row["image_digest"] = f"sha256:{place % 2}"
+        return rows
+
+    edit_table(sweep, "grades", two)
+    assert "mixed_images" in codes(gate_of(sweep))
+
+
+def test_an_arm_whose_policy_never_acted_is_pointed_out(pristine: Path):
+    with open_tables(pristine) as connection:
+        gate = checked(connection, has_lock=True, acting_arms=["plan_prune", "full_history"])
+    assert gate.passes
+    (note,) = gate.problems
+    assert "full_history took nothing away" in note.sentence
+
+
 def test_a_sweep_without_grades_is_not_refused_but_told(sweep: Path):
     Layout(sweep).table_file("grades").unlink()
     gate = gate_of(sweep)
@@ -99,3 +117,9 @@ def test_a_newer_schema_is_refused_with_the_way_out(sweep: Path):
     pq.write_table(table.replace_schema_metadata(newer), path)
     with pytest.raises(ValueError, match="schema version 99"):
         open_tables(sweep)
+
+
+def test_a_launched_sweep_whose_plan_is_lost_is_refused(sweep: Path):
+    Layout(sweep).plan.unlink()
+    assert "no_plan" in codes(gate_of(sweep))
+    assert "no_plan" not in codes(gate_of(sweep, has_lock=False))
