@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--exit", type=int)
     parser.add_argument("--never-ready", action="store_true")
     parser.add_argument("--chatter", action="store_true")
+    parser.add_argument("--latency-ms", type=float, default=0.0)
     options, _ = parser.parse_known_args()
     say(options.say)
     if options.exit is not None:
@@ -57,7 +58,13 @@ def main() -> None:
     probe.bind((options.host, options.port))
     probe.close()
     subprocess.Popen([sys.executable, "-c", ENGINE])
-    serve(SimConfig(served_name=options.served_model_name, port=options.port))
+    serve(
+        SimConfig(
+            served_name=options.served_model_name,
+            port=options.port,
+            latency_ms=options.latency_ms,
+        )
+    )
     time.sleep(600)
 
 
