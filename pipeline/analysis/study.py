@@ -28,6 +28,7 @@ from pipeline.records.columns import MESSAGES
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock
 from pipeline.spec.analysis import AnalysisPlan
+from pipeline.spec.policy import FullHistory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +114,7 @@ def study_of(
     layout = Layout(results)
     lock = read_lock(layout.lock) if layout.lock.exists() else None
     plan = lock.spec.analysis if lock else AnalysisPlan()
-    gate = checked(connection, has_lock=lock is not None)
+    gate = checked(connection, has_lock=lock is not None, acting_arms=_acting_arms(lock))
     nothing = any(p.code == "no_runs" for p in gate.problems)
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
@@ -141,6 +142,16 @@ def study_of(
         behaviour=behaviour,
         power=tuple(_power(groups, plan)),
     )
+
+
+def _acting_arms(lock: Lock | None) -> list[str]:
+    """Return the arms whose policy is meant to take something out of the view."""
+    arms = lock.spec.arms.items() if lock else ()
+    return [
+        name
+        for name, arm in arms
+        if not isinstance(arm.policy, FullHistory) and getattr(arm.policy, "apply", True)
+    ]
 
 
 def opened_study(

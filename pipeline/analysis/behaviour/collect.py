@@ -4,6 +4,7 @@ Messages are by far the largest table, so they are read one file at a time and n
 What comes out is one row a run, one row a re-fetch, and one hazard an arm.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> B
     columns: dict[str, list[FloatArray]] = defaultdict(list)
     hazards: dict[ArmKey, Hazard] = defaultdict(no_hazard)
     tables: list[pa.Table] = []
+    choices = _choices(connection)
     for rows in _batches(connection, files):
-        batch = _Batch(rows)
+        batch = _Batch(rows, choices)
         run_ids += batch.run_ids
         for name, values in batch.run_columns().items():
             columns[name].append(values)
@@ -103,6 +105,39 @@ def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> B
         hazards=dict(hazards),
         refetches=pa.concat_tables(tables) if tables else pa.table({}),
     )
+
+
+_CHOICES = """
+SELECT c.run_id, c.step_index, c.reply_tool_calls FROM calls c JOIN done d USING (run_id)
+WHERE c.kind = 'cleanup' AND c.reply_tool_calls IS NOT NULL AND d.n_pruned = 0
+ORDER BY c.run_id, c.call_index
+"""
+
+
+def _choices(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[int, int]]:
+    """Return what runs that pruned nothing chose to prune: by run, output number to turn.
+
+    Outputs are numbered from 1 as the cleanup lists them. Answers that cannot be read chose
+    nothing.
+    """
+    chosen: dict[str, dict[int, int]] = defaultdict(dict)
+    for run_id, step_index, reply in connection.execute(_CHOICES).fetchall():
+        for number in chosen_numbers(reply):
+            chosen[run_id].setdefault(number, step_index)
+    return chosen
+
+
+def chosen_numbers(reply_tool_calls: str) -> list[int]:
+    """Return the output numbers that a cleanup's tool calls name; none where they are unusable."""
+    numbers: list[int] = []
+    try:
+        for call in json.loads(reply_tool_calls):
+            arguments = json.loads(call["function"]["arguments"])
+            if call["function"]["name"] == "prune_observations":
+                numbers += [int(i) for i in arguments["ids"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return numbers
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterator[pa.Table]:
@@ -134,8 +169,9 @@ def _batched_files(files: Sequence[Path]) -> Iterator[tuple[list[Path], int]]:
 class _Batch:
     """The outputs of some runs, worked out once."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, choices: Mapping[str, Mapping[int, int]]) -> None:
         self._rows = rows
+        self._choices = choices
         runs = rows["run_id"].combine_chunks().dictionary_encode()
         self.run_ids: list[str] = runs.dictionary.to_pylist()
         run = _ints(runs.indices)
@@ -190,7 +226,7 @@ class _Batch:
         keys = pc.binary_join_element_wise(*parts, "\n").combine_chunks().dictionary_encode()
         codes = _ints(keys.indices)
         last_turn = _ints(self._rows["n_steps"].fill_null(0))
-        pruned_turn = _ints(self._rows["pruned_turn"].fill_null(NEVER))
+        pruned_turn = self._turns_without_output()
         for code, key in enumerate(keys.dictionary.to_pylist()):
             benchmark, model, agent, arm = key.split("\n")
             hazard = hazard_of(
@@ -201,6 +237,18 @@ class _Batch:
                 pruned_turn=pruned_turn,
             )
             yield (benchmark, model, agent, arm), hazard
+
+    def _turns_without_output(self) -> IntArray:
+        """Return the turn from which each output was pruned, or chosen where nothing was."""
+        turns = _ints(self._rows["pruned_turn"].fill_null(NEVER))
+        run = self.outputs.run
+        first = np.searchsorted(run, np.arange(len(self.run_ids)))
+        counts = np.bincount(run, minlength=len(self.run_ids))
+        for place, run_id in enumerate(self.run_ids):
+            for number, turn in self._choices.get(run_id, {}).items():
+                if 1 <= number <= counts[place]:
+                    turns[first[place] + number - 1] = turn
+        return turns
 
     def refetch_table(self) -> pa.Table:
         """Return one row a re-fetch."""

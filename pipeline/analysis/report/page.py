@@ -81,6 +81,11 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "noise": study.noise,
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
         "matched": study.matched,
+        "gpu": ", ".join(
+            f"{c.arm} {wording.ratio(c.ratios['gpu_s'])}"
+            for c in study.contrasts
+            if not isnan(c.ratios["gpu_s"].value)
+        ),
         "passes": study.passes,
         "n_passes": max((len(p) for p in study.passes.values()), default=0),
         "unpaired": _unpaired(study),

@@ -1,0 +1,71 @@
+"""What is read from the tables: choices of runs that pruned nothing, and parts of any size."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.behaviour import collect
+from pipeline.analysis.behaviour.collect import chosen_numbers, collected
+from pipeline.analysis.tables import open_tables
+from pipeline.records.layout import Layout
+
+
+def call(arguments: str, name: str = "prune_observations") -> str:
+    return json.dumps(
+        [{"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}]
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "numbers"),
+    [
+        (call('{"ids": [1, 5]}'), [1, 5]),
+        (call('{"ids": []}'), []),
+        (call('{"ids": [1'), []),
+        (call('{"note": "x"}'), []),
+        (call('{"ids": ["a"]}'), []),
+        (call('{"ids": [2]}', name="bash"), []),
+        ("no JSON", []),
+    ],
+)
+def test_a_cleanups_choice_is_read_or_counts_as_none(reply: str, numbers: list[int]):
+    assert chosen_numbers(reply) == numbers
+
+
+def behaviour_of(results: Path) -> collect.Behaviour:
+    files = sorted(Layout(results).table("messages").glob("*.parquet"))
+    with open_tables(results) as connection:
+        return collected(connection, files)
+
+
+def test_outputs_that_a_sham_cleanup_chose_count_as_pruned_for_regret(sweep: Path):
+    key = ("synthetic", "synthetic", "synthetic", "sham_cleanup")
+    assert np.isnan(behaviour_of(sweep).hazards[key].pruned_rate)
+    for path in Layout(sweep).table("calls").glob("*.parquet"):
+        table = pq.read_table(path)
+        replies = [
+            call('{"ids": [1, 2, 3, 4]}') if kind == "cleanup" else None
+            for kind in table["kind"].to_pylist()
+        ]
+        place = table.schema.get_field_index("reply_tool_calls")
+        pq.write_table(table.set_column(place, "reply_tool_calls", pa.array(replies)), path)
+    hazards = behaviour_of(sweep).hazards
+    assert hazards[key].pruned_at_risk.sum() > 0
+    assert np.isnan(hazards[(*key[:3], "full_history")].pruned_rate)
+
+
+def test_reading_in_small_parts_finds_the_same(pristine: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = behaviour_of(pristine)
+    monkeypatch.setattr(collect, "MAX_BATCH_MESSAGES", 500)
+    parts = behaviour_of(pristine)
+    assert sorted(parts.run_ids) == sorted(whole.run_ids)
+    assert parts.refetches.num_rows == whole.refetches.num_rows
+    for key, hazard in whole.hazards.items():
+        assert parts.hazards[key].kept_at_risk == pytest.approx(hazard.kept_at_risk)
+        assert parts.hazards[key].pruned_events == pytest.approx(hazard.pruned_events)
+    for name, values in whole.columns.items():
+        assert parts.columns[name].sum() == values.sum()
