@@ -2,8 +2,9 @@
 
     python -m pipeline.analyze RESULTS [--out DIR] [--reference ARM] [--allow-invalid]
 
-Refuses a sweep that is not valid (missing runs, half graded, mixed configurations, ...) and says
-what to do; `--allow-invalid` analyses it all the same and marks everything.
+Brings the tables up to date with the journals first. Refuses a sweep that is not valid (missing
+runs, half graded, mixed configurations, ...) and says what to do; `--allow-invalid` analyses it all
+the same and marks everything.
 """
 
 import argparse
@@ -12,6 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+
+from pipeline.compact import compact_door
+from pipeline.records.exclusive import ClaimError
+from pipeline.records.failure import DiskError
+from pipeline.records.layout import Layout
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="analyse a sweep that fails the validity gate; the report is marked",
     )
     args = parser.parse_args(arguments)
+    try:
+        if Layout(args.results).journal_paths():
+            compact_door(args.results)
+    except (DiskError, ClaimError, ValueError) as error:
+        print(f"analyze: {error}", file=sys.stderr)
+        return 2
     return analyze_door(
         args.results,
         Console(highlight=False, soft_wrap=True),
@@ -48,7 +60,7 @@ def analyze_door(
     reference: str | None = None,
     allow_invalid: bool = False,
 ) -> int:
-    """Analyse `results`, print the paired table and where the report is; return the exit status."""
+    """Analyse `results`, already compacted; print the paired table; return the exit status."""
     # SciPy, DuckDB and matplotlib take a second to import, which `launch --help` need not pay.
     from pipeline.analysis.gate import InvalidSweepError
     from pipeline.analysis.publish import analyze_results, paired_table_text

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.records.exclusive import ClaimLostError
+from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
 from pipeline.records.tables import CompactionReport, compact
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         compact_door(options.results)
-    except (DiskError, ClaimLostError, TimeoutError, ValueError) as error:
+    except (DiskError, ClaimError, ValueError) as error:
         print(f"compact: {error}", file=sys.stderr)
         return 1
     return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline.compact import compact_door
 from pipeline.host.files import replace_bytes
+from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.ingested import SUFFIX
 from pipeline.records.journal import disk_errors
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
             return 2
         with disk_errors(f"writing {out}"):
             print(FORMATS[options.format](layout, out))
-    except (DiskError, FileExistsError, LockError, TimeoutError, ValueError) as error:
+    except (DiskError, ClaimError, FileExistsError, LockError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 1
     return 0

@@ -21,6 +21,7 @@ from pipeline.grading.harness import grade_log
 from pipeline.planning.display import LiveDisplay, counted
 from pipeline.planning.local_run import StuckError, grade_all
 from pipeline.planning.progress import progress_of
+from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError, GradeClass, SandboxError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
@@ -28,6 +29,8 @@ from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker.gold import GoldGrade, grade_gold
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
+
+REFUSALS = (LockError, DatasetError, StuckError, SandboxError, DiskError, ClaimError)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("\nstopped; what was graded is kept. The same command goes on.", file=sys.stderr)
         return 130
-    except (LockError, DatasetError, StuckError, SandboxError, DiskError, OSError) as error:
+    except (*REFUSALS, OSError) as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
 

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from pipeline.compact import compact_door
+from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.ingested import Origin, ingest, trajectory_files
 from pipeline.records.journal import new_journal
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         return _ingest(options)
-    except (DiskError, ValueError) as error:
+    except (DiskError, ClaimError, ValueError) as error:
         print(f"ingest: {error}", file=sys.stderr)
         return 1
 

@@ -41,6 +41,7 @@ from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import Prepared, prepared
 from pipeline.planning.submit import SubmitError
+from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError
@@ -48,7 +49,7 @@ from pipeline.records.states import run_states
 
 REFUSALS = (
     *(ConfigError, DatasetError, FolderError, LockError, DiskError),
-    *(StuckError, AliveError, SubmitError),
+    *(StuckError, AliveError, SubmitError, ClaimError),
 )
 
 

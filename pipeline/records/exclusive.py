@@ -21,7 +21,15 @@ from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity,
 _COUNTER = b"%020d"
 
 
-class ClaimLostError(Exception):
+class ClaimError(Exception):
+    """The claim is another's. The message says what to do."""
+
+
+class ClaimHeldError(ClaimError):
+    """A live holder kept it for as long as we waited."""
+
+
+class ClaimLostError(ClaimError):
     """Another process took the claim over: what was being prepared must not be committed."""
 
 
@@ -67,7 +75,7 @@ def exclusive_claim(
         now_s: A monotonic clock, seconds.
 
     Raises:
-        TimeoutError: a live holder kept it.
+        ClaimHeldError: a live holder kept it.
     """
     claim = _acquired(path, wait_s, stale_s, poll_s, now_s)
     try:
@@ -94,7 +102,7 @@ def _acquired(
             _remove_stale(path, seen)
             continue
         if now_s() - started >= wait_s:
-            raise TimeoutError(
+            raise ClaimHeldError(
                 f"{path} is held by another command that is alive; wait for it to end"
             )
         time.sleep(poll_s)

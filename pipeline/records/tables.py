@@ -62,18 +62,17 @@ class CompactionReport:
     """Bytes after the last good frame: being written, or left by a killed worker."""
 
 
-def compact(layout: Layout, *, wait_s: float = 600.0, stale_s: float = 60.0) -> CompactionReport:
+def compact(layout: Layout) -> CompactionReport:
     """Bring the tables up to date with the journals.
 
     Raises:
-        TimeoutError: another live compaction kept the claim.
-        ClaimLostError: this one was taken for dead and another took over.
+        ClaimError: another live compaction kept the claim, or took this one for dead.
         DiskError: the tables cannot be written; the old ones stand.
         ValueError: a record or a table is of a newer version.
     """
     with (
         disk_errors(f"writing the tables of {layout.root}"),
-        exclusive_claim(layout.compaction_claim, wait_s=wait_s, stale_s=stale_s) as claim,
+        exclusive_claim(layout.compaction_claim) as claim,
     ):
         return _Compaction(layout, claim).run()
 

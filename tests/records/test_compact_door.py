@@ -1,8 +1,12 @@
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pipeline import compact
+from pipeline import analyze, compact, export, ingest
+from pipeline.records import tables
+from pipeline.records.exclusive import exclusive_claim
 from pipeline.records.journal import Journal, scan
 from pipeline.records.layout import Layout
 from tests.records.samples import full_run
@@ -39,3 +43,37 @@ def test_compact_refuses_a_folder_that_is_not_there(
 ) -> None:
     assert compact.main([str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_analyze_brings_the_tables_up_to_date_first(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with Journal(layout.journal("w0")) as journal:
+        journal.append_run(full_run())
+    assert analyze.main([str(tmp_path)]) == 2  # it has no lock, so its numbers are refused
+    assert layout.table_file("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("door", "words"),
+    [
+        (compact.main, ["."]),
+        (analyze.main, ["."]),
+        (export.main, [".", "--format", "preds"]),
+        (ingest.main, [".", "--out", ".", "--token-counter", "chars/3.6"]),
+    ],
+)
+def test_a_door_says_so_where_another_keeps_the_tables(
+    door: Callable[[list[str]], int],
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "exclusive_claim", partial(exclusive_claim, wait_s=0))
+    layout = Layout(tmp_path)
+    with Journal(layout.journal("w0")) as journal:
+        journal.append_run(full_run())
+    monkeypatch.chdir(tmp_path)
+    with exclusive_claim(layout.compaction_claim):
+        assert door(words) in (1, 2)
+    assert "wait for it to end" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.records.exclusive import ClaimLostError, exclusive_claim
+from pipeline.records.exclusive import ClaimHeldError, ClaimLostError, exclusive_claim
 
 
 class Clock:
@@ -32,7 +32,7 @@ def test_a_live_holder_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with (
         exclusive_claim(path),
-        pytest.raises(TimeoutError, match="held by another"),
+        pytest.raises(ClaimHeldError, match="held by another"),
         exclusive_claim(path, wait_s=50, stale_s=1e9, poll_s=0, now_s=Clock()),
     ):
         pass
