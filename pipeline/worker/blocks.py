@@ -97,7 +97,8 @@ class BlockQueue:
     def from_held(self) -> Assignment | None:
         """Return a run of a claimed block to start now, None where there is none."""
         now_s = self._now_s()
-        for held in self._held.values():
+        for held in list(self._held.values()):
+            self._forget_closed(held)
             for position, (not_before_s, assignment) in enumerate(held.waiting):
                 if not_before_s <= now_s:
                     del held.waiting[position]
@@ -249,6 +250,15 @@ class BlockQueue:
         self._open = list(filter(self._is_open, self._blocks))
 
     # --- held blocks ---
+    def _forget_closed(self, held: _Held) -> None:
+        """Let go of runs that a worker which took this one for dead has finished meanwhile."""
+        is_closed = [self._ledger.work_on(a.run.run_id) is Work.CLOSED for _, a in held.waiting]
+        if any(is_closed):
+            held.waiting = [
+                w for w, closed in zip(held.waiting, is_closed, strict=True) if not closed
+            ]
+            self._settle(held)
+
     def _after_failure(self, held: _Held, assignment: Assignment) -> None:
         run = assignment.run
         self._ledger.refresh()

@@ -213,6 +213,9 @@ class GradeWorker:
         run = run_of(frame_at(self._layout.journal(state.journal), state.offset))
         kinds: list[PatchKind] = ["submitted"] if state.to_grade else []
         kinds += ["limit"] if limit_to_grade(state) else []
+        if not kinds and state.grade_class is not None:
+            # A worker that took this one for dead has graded it since it was handed out.
+            return Recorded(ending=state.grade_class.value)
         classes = []
         for kind in kinds:
             record = grade_run(run, kind, state.grade_attempts + 1, bench)

@@ -110,6 +110,18 @@ def test_only_what_is_missing_of_a_block_is_run(layout: Layout) -> None:
     assert queue.outlook() is Outlook.NOTHING
 
 
+def test_a_run_that_another_worker_finished_meanwhile_is_not_handed_out(layout: Layout) -> None:
+    """It hung, was taken over, and came back: it ran again what the other had just finished."""
+    ledger = Notebook(closed={"two-a", "two-b"})
+    queue = a_queue(layout, ledger)
+    first = take(queue)
+    ledger.closed |= {"one-a", "one-b"}
+    assert take(queue) is None
+    queue.finished(first, valid=True)
+    assert layout.claim_done("one").exists()
+    assert queue.outlook() is Outlook.NOTHING
+
+
 def test_a_failed_run_comes_again_after_a_wait_with_the_next_attempt(layout: Layout) -> None:
     clock, ledger = Clock(), Notebook(closed={"one-b", "two-a", "two-b"})
     queue = a_queue(layout, ledger, now_s=clock)
