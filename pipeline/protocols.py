@@ -6,7 +6,7 @@ Every Protocol here has at least two implementations. Nothing in this module doe
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pipeline.records.trajectory import Edit, Edits, Trajectory
 
@@ -134,6 +134,8 @@ class ChatReply:
     """Prompt tokens of requests that failed on our side before this one succeeded."""
     started_at: float
     """Unix time, seconds."""
+    server_params: Mapping[str, Any] | None = None
+    """What a connector in the server attached (`kv_transfer_params`), such as line scores."""
 
 
 class Completer(Protocol):
@@ -198,4 +200,29 @@ class Policy(Protocol):
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits to add before the next step call."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerQuestion:
+    """What a policy wants of the server beside the answer to a step call."""
+
+    kind: str
+    """Of the decision that keeps the server's answer."""
+    messages: Sequence[int]
+    """The messages it is about."""
+    params: Mapping[str, Any]
+    """Sent as `kv_transfer_params`."""
+
+
+@runtime_checkable
+class AsksServer(Protocol):
+    """A policy that needs something from inside the server, such as scores of new outputs.
+
+    The answer comes with the step call's own, and is kept in the trajectory's `decisions` (JSON:
+    `messages`, `answer`) before `decide` runs again.
+    """
+
+    def server_question(self, trajectory: Trajectory, standing: Edits) -> ServerQuestion | None:
+        """Return what to send along with the next step call."""
         ...

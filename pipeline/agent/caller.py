@@ -78,15 +78,15 @@ class Caller:
         """Record `edits` with the next call, the first at which they are in force."""
         self._unrecorded.extend(edits)
 
-    def step(self) -> ChatReply:
-        """Make the next step call.
+    def step(self, extra: Mapping[str, Any] | None = None) -> ChatReply:
+        """Make the next step call, with `extra` body fields.
 
         Raises:
             ContextOverflowError: the view, or the answer to it, does not fit the window.
             InfraError: our side failed.
         """
         self.step_index += 1
-        reply = self.send(CallKind.STEP)
+        reply = self.send(CallKind.STEP, extra=extra or {})
         asked = self.calls[-1].max_tokens
         if reply.finish_reason == "length" and asked is not None and asked < self._model.max_tokens:
             why = "the window was full before the answer was complete"
@@ -103,6 +103,7 @@ class Caller:
         tool_choice: str | Mapping[str, Any] | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> ChatReply:
         """Return the answer to the view under `transient`, or to a conversation of its `own`.
 
@@ -138,7 +139,7 @@ class Caller:
             temperature=temperature,
             max_tokens=sent.max_tokens or cap,
             cache_salt=identity.cache_salt,
-            extra=self._extra if is_view else {},
+            extra={**self._extra, **(extra or {})} if is_view else {},
         )
         reply = self._answer(request, sent)
         if is_view:

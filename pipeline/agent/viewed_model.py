@@ -5,6 +5,7 @@ for edits, and answers what the policy asks. Does not know which policy it is; h
 and recorded is the caller's.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,25 @@ from pipeline.agent.actions import Action, BadReplyError, actions_from_calls, ac
 from pipeline.agent.caller import Caller, RequestIdentity, kept_calls
 from pipeline.agent.encoded_view import EncodedView
 from pipeline.agent.messages import EXIT_ROLE, MiniMessage, assistant_dict, message_from_mini
-from pipeline.protocols import AuxReply, AuxRequest, ChatReply, Completer, Policy, TokenCounter
+from pipeline.protocols import (
+    AsksServer,
+    AuxReply,
+    AuxRequest,
+    ChatReply,
+    Completer,
+    Policy,
+    TokenCounter,
+)
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Decision, Edit, Message, Part, PlanEvent, Trajectory
+from pipeline.records.trajectory import (
+    Decision,
+    Edit,
+    Message,
+    Part,
+    PlanEvent,
+    Trajectory,
+)
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.model import ModelSpec
 
@@ -85,7 +101,7 @@ class ViewedModel:
             # A defect of an arm's own code is ours: it must not count against the arm.
             raise NodeError(f"the arm's policy failed: {error!r}") from error
         self._put_in_force(edits)
-        reply = self._caller.step()
+        reply = self._step()
         try:
             return assistant_dict(reply, self._actions_of(reply))
         except BadReplyError as error:
@@ -156,6 +172,28 @@ class ViewedModel:
         if self._caller.has_tools:
             return actions_from_calls(reply, self._tool_names)
         return actions_from_text(reply, self._tool_names, several=self._agent.parallel_tool_calls)
+
+    def _step(self) -> ChatReply:
+        """Make the step call; what a policy asks the server along with it becomes a decision."""
+        policy, history = self._policy, self.trajectory
+        question = (
+            policy.server_question(history, self._view.standing)
+            if isinstance(policy, AsksServer)
+            else None
+        )
+        if question is None:
+            return self._caller.step()
+        reply = self._caller.step({"kv_transfer_params": question.params})
+        answer = {"messages": list(question.messages), "answer": reply.server_params}
+        history.decisions.append(
+            Decision(
+                kind=question.kind,
+                message_index=len(history.messages),
+                call_index=len(self.calls) - 1,
+                content=json.dumps(answer, separators=(",", ":")),
+            )
+        )
+        return reply
 
     # --- the policy's own calls ------------------------------------------------------------------
     def ask(self, request: AuxRequest) -> AuxReply:

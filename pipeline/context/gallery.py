@@ -8,13 +8,26 @@ says where.
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from pipeline.context.kept_lines import TokenLines, split_lines
+from pipeline.context.line_scores import encoded, response_params, wanted_texts
 from pipeline.context.policies import policy_for
 from pipeline.context.prune_tool import NAME
-from pipeline.protocols import AuxReply, AuxRequest, CallKind, RequestedToolCall, TokenCounter
+from pipeline.protocols import (
+    AsksServer,
+    AuxReply,
+    AuxRequest,
+    CallKind,
+    RequestedToolCall,
+    ServerQuestion,
+    TokenCounter,
+)
 from pipeline.records.trajectory import (
     Decision,
     Edit,
@@ -38,6 +51,7 @@ SOURCES: Mapping[str, str] = {
     "deletion": "arXiv 2610.35496",
     "reuse_prune": "asked for by arXiv 2610.35496; the rule is ours",
     "agent_diet": "arXiv 2509.23586",
+    "swe_pruner_pro": "arXiv 2607.18213",
     "context_edit": "Anthropic's clear_tool_uses, as documented",
     "clear_thinking": "Anthropic's clear_thinking, as documented",
     "offload": "deepagents",
@@ -59,6 +73,7 @@ FOR_SIX_TURNS: Mapping[str, Mapping[str, Any]] = {
     "discard_anytime": {"nudge_every": 3},
     "observation_mask_polling": {"keep_last_turns": 2, "polling": 1},
     "every_k": {"every_k": 4},
+    "swe_pruner_pro": {"min_chars": 100},
     "plan_prune_cached": {"cached_price": 0.9, "output_price": 0.1, "first_output_tokens": 10.0},
 }
 """Parameters that make an arm act within six turns, by the arm's name or its policy's kind."""
@@ -123,6 +138,11 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
     for number in range(-1, len(_TURNS)):
         _append(trajectory, number, counter, plan=arm.plan)
         standing = merged(standing, policy.decide(trajectory, standing, ask))
+        question = (
+            policy.server_question(trajectory, standing) if isinstance(policy, AsksServer) else None
+        )
+        if question is not None:
+            trajectory.decisions.append(_server_answer(question, len(trajectory.messages)))
     return Shown(
         lines=tuple(_line(m) for m in view_messages(trajectory, standing)), asked=tuple(asked)
     )
@@ -181,6 +201,21 @@ def _answer(request: AuxRequest) -> AuxReply:
     return AuxReply(kind=request.kind, content=text, completion_tokens=20)
 
 
+def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:
+    """Answer as a head in the server might: lines about rules 0 and 5 matter."""
+    answers = []
+    for text in wanted_texts(question.params):
+        lines = split_lines(text)
+        places = np.arange(len(lines))
+        scores = [0.9 if re.search(r"rule_[05]\b", line) else 0.1 for line in lines]
+        token_lines = TokenLines(first=places, last=places, n_lines=len(lines))
+        answers.append(encoded(scores, token_lines))
+    answer = {"messages": list(question.messages), "answer": response_params(answers, 0)}
+    return Decision(
+        kind=question.kind, message_index=n_messages, call_index=0, content=json.dumps(answer)
+    )
+
+
 def _line(message: Mapping[str, Any]) -> str:
     parts = [f"{message['role']:9}"]
     if message.get("reasoning"):
@@ -224,7 +259,8 @@ policy in `pipeline/context` and a file in `conf/arm`.
 Below is what each arm shows of the same six turns, right before the seventh call. The page is
 written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
 small so that arms act within six turns, and each section names the values used. Where a model has
-to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail".
+to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail"; where a head scores lines,
+those about rules 0 and 5 matter.
 
 ## The example under `full_history`
 """

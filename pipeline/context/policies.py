@@ -1,7 +1,6 @@
 """The door of this room: the policy an arm asks for.
 
-One `match` over the parameters; how each policy decides is in the module of its name. Line pruners
-will be one more case: their edits shorten an output as it arrives.
+One `match` over the parameters; how each policy decides is in the module of its name.
 """
 
 from pipeline.context.agent_diet import AgentDietPolicy
@@ -10,6 +9,7 @@ from pipeline.context.context_edit import ClearThinkingPolicy, ContextEditPolicy
 from pipeline.context.deletion import DeletionPolicy
 from pipeline.context.discard_anytime import DiscardAnytimePolicy
 from pipeline.context.full_history import FullHistoryPolicy
+from pipeline.context.line_prune import SwePrunerProPolicy
 from pipeline.context.llm_summary import LlmSummaryPolicy
 from pipeline.context.observation_mask import ObservationMaskPolicy
 from pipeline.context.offload import OffloadPolicy
@@ -76,6 +76,8 @@ def policy_for(
                 always_keep=p.always_keep,
                 placeholder=arm.placeholder,
             )
+        case spec.SwePrunerPro() as p:
+            return SwePrunerProPolicy(p, placeholder=arm.placeholder)
         case _:
             return _plain_policy(arm)
 

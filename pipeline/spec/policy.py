@@ -244,6 +244,21 @@ class DiscardAnytime(Strict):
     protect_last_turns: Science[Natural] = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class SwePrunerPro(Strict):
+    """Lines that a head in the server finds useless go, one call after they were first shown."""
+
+    kind: Science[Literal["swe_pruner_pro"]] = "swe_pruner_pro"
+    head: Science[str] = "unnamed"
+    """Which head the server carries, by name or digest: another head is another treatment."""
+    threshold: Science[Share] = 0.5
+    """A token is kept from this score on, a line with more than half of its tokens."""
+    fill_gaps: Science[bool] = True
+    """Keep a single line between two kept ones."""
+    min_chars: Science[Natural] = 500
+    """Shorter outputs are left alone."""
+
+
 PolicySpec = Annotated[
     FullHistory
     | PlanPrune
@@ -260,8 +275,9 @@ PolicySpec = Annotated[
     | Dedup
     | PurgeErrors
     | SupersedeWrites
-    | DiscardAnytime,
+    | DiscardAnytime
+    | SwePrunerPro,
     Field(discriminator="kind"),
 ]
 """The parameters of some policy. A new policy is added here, in `context/policies.py` and in
-`conf/arm`; line pruners will be one more member with an interface of their own behind it."""
+`conf/arm`."""
