@@ -148,6 +148,19 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_launch_goes_on(undisturbed, 
     assert result_of(results) == result_of(undisturbed[0])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_launcher_and_a_closed_terminal_stop_the_workers_like_ctrl_c(tmp_path, number):
+    results = tmp_path / "results"
+    with started(results, *SLOW) as process:
+        until(lambda: n_finished(results) >= 1)
+        children = family(process.pid)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Launch again to go on" in output
+    assert not [child for child in children if is_alive(child)]
+
+
 @pytest.mark.parametrize("after_runs", [0, 2])
 def test_a_launcher_killed_outright_leaves_workers_that_stop_and_a_folder_that_resumes(
     undisturbed, tmp_path, after_runs
@@ -187,6 +200,19 @@ def test_a_second_launcher_is_refused_while_the_first_runs(tmp_path):
         assert "pipeline.status" in second.stderr
         process.communicate(timeout=240)
     assert process.returncode == 0
+
+
+def test_a_run_that_keeps_failing_on_our_side_is_named_with_its_cause_and_done_later(tmp_path):
+    results = tmp_path / "results"
+    one = ["instances.sample=1", "~arms.plan_prune", "max_attempts=1"]
+    stuck = launch(results, *one, "model.sim.faults={http500: 1.0}")
+    assert stuck.returncode == 2
+    assert "1 runs could not be finished" in stuck.stderr
+    assert "infra_server: " in stuck.stderr
+    (state,) = run_states(Layout(results)).values()
+    assert (state.infra_attempts, state.to_run, state.resolved) == (1, True, None)
+    assert launch(results, *one).returncode == 0
+    assert len(result_of(results)) == 1
 
 
 def test_a_changed_science_field_is_refused_and_nothing_is_touched(undisturbed):

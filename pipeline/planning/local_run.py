@@ -4,8 +4,11 @@ Ctrl-C stops the workers, which publish what is finished; launching again contin
 was killed leaves its claims to the next one, so the loop here only looks at what is still open.
 """
 
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
@@ -17,6 +20,7 @@ from pipeline.planning.submit import (
     live_local_workers,
     submit_local,
 )
+from pipeline.records.journal import frame_at, run_of
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun, blocks_of
@@ -77,19 +81,35 @@ def wait_for_earlier_workers(layout: Layout, say: Callable[[str], None]) -> None
 def _rounds(
     layout: Layout, lock: Lock, runs: Sequence[PlannedRun], show: Show, *, phase: str
 ) -> None:
-    """Start workers for what is open until nothing is, at most `max_attempts` times idle."""
+    """Start workers for what is open until nothing is.
+
+    A round in which nothing was closed is repeated where workers may have died of something that
+    passes: at most `max_attempts` times, and never for runs that have had all their attempts.
+    """
     states = States(layout)
     idle_rounds = 0
+    failed_before = _attempts(states.refresh())
     while requests := open_requests(lock, runs, states.refresh(), phase):
         before = _n_open(runs, states, phase)
         _one_round(layout, runs, states, requests, show, phase)
-        states.refresh()
+        known = states.refresh()
         if _n_open(runs, states, phase) < before:
             idle_rounds = 0
             continue
         idle_rounds += 1
-        if idle_rounds >= lock.spec.max_attempts:
+        attempts = _attempts(known)
+        spent = phase == "rollouts" and all(
+            attempts.get(run.run_id, 0) - failed_before.get(run.run_id, 0) >= lock.spec.max_attempts
+            for run in runs
+            if _is_open(known, run, phase)
+        )
+        if spent or idle_rounds >= lock.spec.max_attempts:
             raise StuckError(_stuck_text(layout, runs, states, phase))
+
+
+def _attempts(states: Mapping[str, RunState]) -> dict[str, int]:
+    """Return how often each run has failed on our side."""
+    return {run_id: state.infra_attempts for run_id, state in states.items()}
 
 
 def _one_round(
@@ -100,7 +120,39 @@ def _one_round(
     show: Show,
     phase: str,
 ) -> None:
-    jobs = submit_local(layout, requests)
+    with _ended_like_ctrl_c():
+        _watched(layout, runs, states, submit_local(layout, requests), show, phase)
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Treat SIGTERM and a closed terminal as Ctrl-C while workers run.
+
+    Otherwise they would outlive us, and finish what is in flight before they notice.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] is not signal.SIG_IGN:  # `nohup` stays what it is
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watched(
+    layout: Layout,
+    runs: Sequence[PlannedRun],
+    states: States,
+    jobs: Sequence[Any],
+    show: Show,
+    phase: str,
+) -> None:
     try:
         while not all(job.done() for job in jobs):
             show(phase, progress_of(layout, runs, states))
@@ -168,8 +220,26 @@ def _n_open(runs: Sequence[PlannedRun], states: States, phase: str) -> int:
 def _stuck_text(layout: Layout, runs: Sequence[PlannedRun], states: States, phase: str) -> str:
     known = states.refresh()
     stuck = [run.run_id for run in runs if _is_open(known, run, phase)]
-    named = "\n".join(f"  {run_id}" for run_id in stuck[:5])
+    named = "\n".join(f"  {run_id}: {_cause(layout, known.get(run_id))}" for run_id in stuck[:5])
+    more = f"\n  and {len(stuck) - 5} more" if len(stuck) > 5 else ""
     return (
-        f"{len(stuck)} runs could not be finished ({phase}):\n{named}\n"
-        f"the workers' logs are in {layout.logs}; launch again once the cause is removed"
+        f"{len(stuck)} runs could not be finished ({phase}):\n{named}{more}\n"
+        f"the workers' logs are in {layout.logs}; launch again once the cause is removed: "
+        "all that was finished is kept"
     )
+
+
+def _cause(layout: Layout, state: RunState | None) -> str:
+    """Return why a run is still open, as far as its last record tells."""
+    if state is None or state.failure_class is None:
+        return "no worker got to it"
+    if state.grade_class is not None:
+        return state.grade_class.value
+    if not state.to_run:
+        return "no grade of its patch was recorded"
+    with contextlib.suppress(OSError, ValueError):
+        if state.journal is not None and state.offset is not None:
+            failure = run_of(frame_at(layout.journal(state.journal), state.offset)).failure or ""
+            said = failure.strip().rpartition("\n")[2]
+            return f"{state.failure_class.value}: {said:.300}"
+    return state.failure_class.value
