@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline.records.failure import FailureClass, GradeClass
+from pipeline.analysis.tally import TallyRow, tally_of
+from pipeline.records.failure import GradeClass
 
 MAX_LIMIT_TIME_SHARE = 0.005
 """The wall limit is not meant to bind: more runs than this ended by it, and it did."""
@@ -27,27 +28,6 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TallyRow:
-    """Where one arm's planned runs went. `endings` adds up to `planned`, `grades` to `done`."""
-
-    model: str
-    arm: str
-    planned: int
-    endings: dict[str, int]
-    """Failure class (or `not run`) to count."""
-    done: int
-    grades: dict[str, int]
-    """Grade class (or `ungraded`, `stale`) to count, of the runs that are done."""
-    limit_time: int
-    loops: int
-
-    @property
-    def adds_up(self) -> bool:
-        """True where every planned run is in exactly one place."""
-        return sum(self.endings.values()) == self.planned and sum(self.grades.values()) == self.done
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
     """What was found before any result was looked at."""
 
@@ -60,10 +40,6 @@ class Gate:
     def passes(self) -> bool:
         """True where nothing blocks."""
         return not any(p.blocks for p in self.problems)
-
-
-ENDINGS = (*(c.value for c in FailureClass), "not run")
-GRADES = (*(c.value for c in GradeClass), "ungraded", "stale")
 
 
 class InvalidSweepError(Exception):
@@ -80,7 +56,7 @@ def checked(
         has_lock: whether the folder says what it was launched with.
         acting_arms: arms whose policy is meant to take something away.
     """
-    tally = _tally(connection)
+    tally = tally_of(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
     n_ungraded = sum(row.grades["ungraded"] for row in tally)
     found = [
@@ -116,61 +92,6 @@ def refusal(gate: Gate) -> str:
     lines += [f"  - {p.sentence}\n    {p.remedy}" for p in gate.problems if p.blocks]
     lines.append("to see marked results all the same: --allow-invalid")
     return "\n".join(lines)
-
-
-_TALLY = """
-WITH wanted AS (
-  SELECT run_id, model, arm FROM plan
-  UNION ALL
-  SELECT run_id, model, arm FROM runs WHERE (SELECT count(*) FROM plan) = 0
-)
-SELECT w.model, w.arm, coalesce(r.failure_class, 'not run') AS ending,
-  CASE WHEN r.run_id IS NULL OR r.failure_class LIKE 'infra%' THEN NULL
-       WHEN g.run_id IS NULL THEN 'ungraded'
-       WHEN coalesce(g.patch_sha256, '') <> coalesce(r.patch_sha256, '') THEN 'stale'
-       ELSE coalesce(g.grade_class, 'ungraded') END AS grade,
-  count(*) AS n, sum(CASE WHEN r.loop THEN 1 ELSE 0 END) AS loops
-FROM wanted w LEFT JOIN runs r USING (run_id) LEFT JOIN grades g USING (run_id)
-GROUP BY ALL ORDER BY ALL
-"""
-
-
-def _tally(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
-    planned = (
-        connection.execute(
-            "SELECT model, arm, count(*) FROM plan GROUP BY ALL ORDER BY ALL"
-        ).fetchall()
-        or connection.execute(
-            "SELECT model, arm, count(*) FROM runs GROUP BY ALL ORDER BY ALL"
-        ).fetchall()
-    )
-    cells = connection.execute(_TALLY).fetchall()
-    rows = []
-    for model, arm, n_planned in planned:
-        endings, grades = dict.fromkeys(ENDINGS, 0), dict.fromkeys(GRADES, 0)
-        loops = 0
-        for _, _, ending, grade, n, n_loops in (c for c in cells if c[:2] == (model, arm)):
-            endings[ending] = endings.get(ending, 0) + n
-            loops += n_loops
-            if grade is not None:
-                grades[grade] = grades.get(grade, 0) + n
-        rows.append(
-            TallyRow(
-                model=model,
-                arm=arm,
-                planned=n_planned,
-                endings=endings,
-                done=sum(n for e, n in endings.items() if _is_done(e)),
-                grades=grades,
-                limit_time=endings[FailureClass.LIMIT_TIME.value],
-                loops=loops,
-            )
-        )
-    return rows
-
-
-def _is_done(ending: str) -> bool:
-    return ending != "not run" and not ending.startswith("infra")
 
 
 def _no_plan(connection: duckdb.DuckDBPyConnection) -> list[Problem]:

@@ -17,9 +17,9 @@ from pipeline.analysis import wording
 from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.figures.drawn import Drawn
 from pipeline.analysis.figures.style import evidence_word, short_number
-from pipeline.analysis.gate import ENDINGS, GRADES
 from pipeline.analysis.paired_table import HEADER, has_dagger, paired_rows
 from pipeline.analysis.study import GroupStudy, Study
+from pipeline.analysis.tally import ENDINGS, GRADES
 
 MAX_NAMED = 40
 """Instance ids listed in the page itself; all of them are in tables/."""

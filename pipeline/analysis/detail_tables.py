@@ -1,0 +1,168 @@
+"""The result tables behind the answer as rows: savings, costs, behaviour, grids, windows."""
+
+from pipeline.analysis.behaviour.summary import ArmBehaviour
+from pipeline.analysis.study import Study
+from pipeline.analysis.table_columns import Row, estimate_columns, identity
+
+
+def saving_rows(study: Study) -> list[Row]:
+    """Return the savings by stratum and by baseline length."""
+    rows: list[Row] = []
+    for g in study.groups:
+        for arm, found in g.savings.items():
+            rows += (
+                {
+                    **identity(g.group),
+                    "arm": arm,
+                    "by": "outcome",
+                    "stratum": s.stratum,
+                    "n_pairs": s.n_pairs,
+                    "n_instances": s.n_instances,
+                    **estimate_columns("input_tokens_ratio", s.tokens),
+                    "calls_ratio": s.calls_ratio,
+                    "mean_prompt_ratio": s.mean_prompt_ratio,
+                }
+                for s in found
+            )
+        for arm, bands in g.bands.items():
+            rows += (
+                {
+                    **identity(g.group),
+                    "arm": arm,
+                    "by": "baseline length",
+                    "stratum": band.band,
+                    "n_instances": band.n_instances,
+                    **estimate_columns("input_tokens_ratio", band.tokens),
+                }
+                for band in bands
+            )
+    return rows
+
+
+def repository_rows(study: Study) -> list[Row]:
+    """Return the sensitivity to single repositories."""
+    return [
+        {
+            **identity(g.group),
+            "arm": arm,
+            "outcome": r.outcome,
+            "n_repositories": r.n_repositories,
+            "largest_share": r.largest_share,
+            "lowest_without_one": r.lowest,
+            "lowest_without": r.lowest_without,
+            "highest_without_one": r.highest,
+            "highest_without": r.highest_without,
+            **estimate_columns("clustered", r.clustered),
+        }
+        for g in study.groups
+        for arm, found in g.repositories.items()
+        for r in found
+    ]
+
+
+def cost_rows(study: Study) -> list[Row]:
+    """Return every bill: arm, price list and cache view, with its parts."""
+    rows = []
+    for g in study.groups:
+        for b in g.bills:
+            row = {**identity(g.group), "arm": b.arm, "prices": b.prices, "view": b.view}
+            row |= {name: getattr(b, name) for name in _BILL_PARTS}
+            row |= {"priced_as_of": study.pricing.as_of, "currency": study.pricing.currency}
+            if b.ratio is not None:
+                row |= estimate_columns("ratio", b.ratio)
+            rows.append(row)
+    return rows
+
+
+_BILL_PARTS = (
+    *("total", "cached", "new", "rebilled", "output", "auxiliary"),
+    *("cleanup_gross", "cleanup_marginal", "per_run", "per_solved"),
+)
+
+
+def price_sweep_rows(study: Study) -> list[Row]:
+    """Return cost ratios by price ratio, with each arm's break-even."""
+    return [
+        {
+            **identity(g.group),
+            "arm": sweep.arm,
+            "view": sweep.view,
+            "price_ratio": price_ratio,
+            **estimate_columns("cost_ratio", cost),
+            "break_even": sweep.break_even,
+            "pays": sweep.pays,
+        }
+        for g in study.groups
+        for sweep in g.price_sweeps
+        for price_ratio, cost in zip(sweep.ratios, sweep.costs, strict=True)
+    ]
+
+
+def behaviour_rows(study: Study) -> list[Row]:
+    """Return what each arm's runs did."""
+    return [{**identity(g.group), **_behaviour_row(b)} for g in study.groups for b in g.behaviour]
+
+
+def _behaviour_row(behaviour: ArmBehaviour) -> Row:
+    row: Row = {name: getattr(behaviour, name) for name in _BEHAVIOUR_COLUMNS}
+    row |= {f"{kind}_commands": n for kind, n in behaviour.commands.items()}
+    if behaviour.refetch_ratio is not None:
+        row |= estimate_columns("refetch_ratio", behaviour.refetch_ratio)
+    hazard = behaviour.hazard
+    return row | {
+        "regret_pruned_rate": hazard.pruned_rate,
+        "regret_kept_rate_same_age": hazard.matched_kept_rate,
+        "regret_ratio": hazard.ratio,
+        "regret_pruned_events": float(hazard.pruned_events.sum()),
+        "regret_kept_events": float(hazard.kept_events.sum()),
+    }
+
+
+_BEHAVIOUR_COLUMNS = (
+    *("arm", "n_runs", "steps_mean", "steps_median", "reads", "refetches", "refetch_rate"),
+    *("source_pruned", "source_partly", "source_visible", "verifying", "distance_median"),
+    *("plan_steps", "plan_steps_completed", "cleanups", "never_treated", "pruned_tokens"),
+    *("pruned_outputs", "capped", "context_limited", "loops", "empty_patches"),
+    *("solved_without_read", "network", "other_commits", "named_commits"),
+    "template_dropped_tokens",
+)
+
+
+def grid_rows(study: Study) -> list[Row]:
+    """Return the matched contrasts within a grid of deletion arms."""
+    return [
+        {
+            **identity(g.group),
+            "dimension": m.dimension,
+            "level": m.level,
+            "against": m.against,
+            "n_pairs_of_arms": m.n_pairs_of_arms,
+            "n_instances": m.n_instances,
+            "status": "exploratory",
+            **estimate_columns("input_tokens_ratio", m.tokens),
+            **estimate_columns("n_steps_ratio", m.steps),
+            **({} if m.solve is None else estimate_columns("solve_difference", m.solve)),
+        }
+        for g in study.groups
+        for m in g.matched
+    ]
+
+
+def window_rows(study: Study) -> list[Row]:
+    """Return, by arm, how many runs would have fitted into smaller context windows."""
+    return [
+        {
+            **identity(g.group),
+            "arm": name,
+            "window_tokens": window,
+            "runs_that_fit": int((arm.metrics["peak_context_tokens"] <= window).sum()),
+            "n_runs": int(arm.done.sum()),
+        }
+        for g in study.groups
+        for name, arm in g.group.arms.items()
+        for window in WINDOWS
+    ]
+
+
+WINDOWS = (16_384, 24_576, 32_768, 65_536)
+"""Context windows, tokens."""

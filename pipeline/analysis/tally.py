@@ -1,0 +1,87 @@
+"""Where every planned run went. The counts of a row add up exactly, or the gate says so."""
+
+from dataclasses import dataclass
+
+import duckdb
+
+from pipeline.records.failure import FailureClass, GradeClass
+
+ENDINGS = (*(c.value for c in FailureClass), "not run")
+GRADES = (*(c.value for c in GradeClass), "ungraded", "stale")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TallyRow:
+    """Where one arm's planned runs went. `endings` adds up to `planned`, `grades` to `done`."""
+
+    model: str
+    arm: str
+    planned: int
+    endings: dict[str, int]
+    """Failure class (or `not run`) to count."""
+    done: int
+    grades: dict[str, int]
+    """Grade class (or `ungraded`, `stale`) to count, of the runs that are done."""
+    limit_time: int
+    loops: int
+
+    @property
+    def adds_up(self) -> bool:
+        """True where every planned run is in exactly one place."""
+        return sum(self.endings.values()) == self.planned and sum(self.grades.values()) == self.done
+
+
+_TALLY = """
+WITH wanted AS (
+  SELECT run_id, model, arm FROM plan
+  UNION ALL
+  SELECT run_id, model, arm FROM runs WHERE (SELECT count(*) FROM plan) = 0
+)
+SELECT w.model, w.arm, coalesce(r.failure_class, 'not run') AS ending,
+  CASE WHEN r.run_id IS NULL OR r.failure_class LIKE 'infra%' THEN NULL
+       WHEN g.run_id IS NULL THEN 'ungraded'
+       WHEN coalesce(g.patch_sha256, '') <> coalesce(r.patch_sha256, '') THEN 'stale'
+       ELSE coalesce(g.grade_class, 'ungraded') END AS grade,
+  count(*) AS n, sum(CASE WHEN r.loop THEN 1 ELSE 0 END) AS loops
+FROM wanted w LEFT JOIN runs r USING (run_id) LEFT JOIN grades g USING (run_id)
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+def tally_of(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
+    """Return one row for each model and arm, in order."""
+    planned = (
+        connection.execute(
+            "SELECT model, arm, count(*) FROM plan GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        or connection.execute(
+            "SELECT model, arm, count(*) FROM runs GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    )
+    cells = connection.execute(_TALLY).fetchall()
+    rows = []
+    for model, arm, n_planned in planned:
+        endings, grades = dict.fromkeys(ENDINGS, 0), dict.fromkeys(GRADES, 0)
+        loops = 0
+        for _, _, ending, grade, n, n_loops in (c for c in cells if c[:2] == (model, arm)):
+            endings[ending] = endings.get(ending, 0) + n
+            loops += n_loops
+            if grade is not None:
+                grades[grade] = grades.get(grade, 0) + n
+        rows.append(
+            TallyRow(
+                model=model,
+                arm=arm,
+                planned=n_planned,
+                endings=endings,
+                done=sum(n for e, n in endings.items() if _is_done(e)),
+                grades=grades,
+                limit_time=endings[FailureClass.LIMIT_TIME.value],
+                loops=loops,
+            )
+        )
+    return rows
+
+
+def _is_done(ending: str) -> bool:
+    return ending != "not run" and not ending.startswith("infra")
