@@ -19,7 +19,7 @@ from pipeline.protocols import (
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, InfraError
-from pipeline.records.run_record import CallRecord, text_sha256
+from pipeline.records.run_record import OVERFLOW, CallRecord, text_sha256
 from pipeline.records.trajectory import Edit, ToolCall
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.run import request_seed
@@ -90,7 +90,7 @@ class Caller:
         asked = self.calls[-1].max_tokens
         if reply.finish_reason == "length" and asked is not None and asked < self._model.max_tokens:
             why = "the window was full before the answer was complete"
-            self.amend(error=f"overflow: {why}", reply=reply)
+            self.amend(error=f"{OVERFLOW}{why}", reply=reply)
             raise ContextOverflowError(why)
         return reply
 
@@ -166,7 +166,7 @@ class Caller:
                     less = max(MIN_COMPLETION_TOKENS, request.max_tokens // 2)
                     request = replace(request, max_tokens=less)
                     continue
-                self.calls.append(replace(sent, error=f"overflow: {error}"))
+                self.calls.append(replace(sent, error=f"{OVERFLOW}{error}"))
                 raise
             except InfraError as error:
                 self.calls.append(replace(sent, error=str(error)))

@@ -20,7 +20,7 @@ from pipeline.records.failure import FailureClass
 from pipeline.records.json_columns import edit_from, tool_calls_from
 from pipeline.records.layout import Layout
 from pipeline.records.rows import Row
-from pipeline.records.run_record import CallRecord, RunRecord
+from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
 from pipeline.records.schema import check_version
 from pipeline.records.trajectory import (
     Decision,
@@ -231,8 +231,9 @@ def event_from(row: Row) -> PlanEvent:
 
 
 def is_decision(row: Row) -> bool:
-    """True for an answered call whose reply a policy decided on."""
-    return row["kind"] != "step" and row["prompt_tokens"] is not None
+    """True for a call that a policy decided on: answered, or without room for an answer."""
+    had_no_room = (row["error"] or "").startswith(OVERFLOW)
+    return row["kind"] != "step" and (row["prompt_tokens"] is not None or had_no_room)
 
 
 def decision_from(row: Row) -> Decision:

@@ -19,6 +19,10 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
+OVERFLOW = "overflow: "
+"""How the `error` of a call begins that found no room in the window."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRecord:
     """One request to the model. `call_index` is its place in `RunRecord.calls`.

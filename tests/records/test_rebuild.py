@@ -18,9 +18,10 @@ from pipeline.records.rebuild import (
     trajectory_from,
 )
 from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
 from pipeline.records.schema import table_of
 from pipeline.records.tables import compact
+from pipeline.records.trajectory import Decision
 from tests.records.samples import bounded, drawn_runs, full_run, sent_messages
 
 
@@ -61,6 +62,22 @@ def test_the_trajectory_comes_back_with_plan_events_and_decisions(tmp_path: Path
     rebuilt = trajectory_from(run_tables(run.run_id, layout))
     assert rebuilt == run.trajectory()
     assert len(rebuilt.decisions) == 2
+
+
+def test_a_question_that_found_no_room_comes_back_as_one_without_an_answer(tmp_path: Path) -> None:
+    """A policy was told so and decided on it; a replay that lacks the decision goes another way."""
+    layout, run = Layout(tmp_path), full_run()
+    n_messages, n_calls = len(run.messages), len(run.calls)
+    asked = CallRecord(
+        step_index=2,
+        kind="cleanup",
+        message_count=n_messages,
+        error=f"{OVERFLOW}the window is full",
+    )
+    told = Decision(kind="cleanup", message_index=n_messages, call_index=n_calls, content="")
+    run = replace(run, calls=(*run.calls, asked), decisions=(*run.decisions, told))
+    compacted(layout, run)
+    assert trajectory_from(run_tables(run.run_id, layout)).decisions == list(run.decisions)
 
 
 @bounded
