@@ -1,7 +1,6 @@
 """What the agent is: its prompts, its limits, how outputs are shown."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pipeline.spec.bounds import Count, Natural, Seconds
 from pipeline.spec.identity import Runtime, Science
@@ -9,10 +8,9 @@ from pipeline.spec.identity import Runtime, Science
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSpec:
-    """One scaffold with its prompts and limits."""
+    """mini-SWE-agent with its prompts and limits."""
 
     name: Science[str]
-    scaffold: Science[Literal["mini"]] = "mini"
     system_template: Science[str]
     instance_template: Science[str]
     """Jinja; sees `task` and `workdir`."""

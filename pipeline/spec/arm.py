@@ -86,15 +86,3 @@ class ArmSpec(Strict):
         return isinstance(self.policy, DiscardAnytime) or (
             isinstance(self.policy, PlanPrune) and self.policy.honour_anytime
         )
-
-    @property
-    def calls_model(self) -> bool:
-        """True where the policy itself makes calls, whose tokens the arm pays for."""
-        return (
-            self.has_cleanup
-            or getattr(self.policy, "kind", "") in _SUMMARISING
-            or (getattr(self.policy, "mode", None) == "model")
-        )
-
-
-_SUMMARISING = frozenset({"llm_summary", "hybrid"})
