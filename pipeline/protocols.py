@@ -226,3 +226,15 @@ class AsksServer(Protocol):
     def server_question(self, trajectory: Trajectory, standing: Edits) -> ServerQuestion | None:
         """Return what to send along with the next step call."""
         ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A policy whose edits name files in the sandbox, for the agent to read what it no longer sees.
+
+    They are written before the step call that shows the edits.
+    """
+
+    def kept_files(self, trajectory: Trajectory, edits: Sequence[Edit]) -> Mapping[str, str]:
+        """Return the text of every file that `edits` name, by its path outside the repository."""
+        ...

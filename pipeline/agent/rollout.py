@@ -135,6 +135,7 @@ def run_agent(
             instance_id=str(row["instance_id"]),
             cache_salt=shared_cache_salt or f"{run_id}.{attempt}",
         ),
+        upload=sandbox.upload,
     )
     started_at = now()
     env = BoxedEnv(sandbox, command_timeout_s=agent.command_timeout_s, now=now)

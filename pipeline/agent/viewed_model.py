@@ -19,6 +19,7 @@ from pipeline.protocols import (
     AuxRequest,
     ChatReply,
     Completer,
+    KeepsFiles,
     Policy,
     TokenCounter,
 )
@@ -38,6 +39,9 @@ from pipeline.spec.model import ModelSpec
 Elide = Callable[[Message], Edit | None]
 """The shortening of very long outputs that every arm shares."""
 
+Upload = Callable[[bytes, str], None]
+"""Writes a file in the sandbox: content, path."""
+
 
 class ViewedModel:
     """Answers mini's agent from a server that sees the arm's view."""
@@ -53,6 +57,7 @@ class ViewedModel:
         elide: Elide,
         tools: Sequence[Mapping[str, Any]],
         identity: RequestIdentity,
+        upload: Upload,
     ) -> None:
         self.config = None
         self._view = EncodedView(counter)
@@ -66,7 +71,7 @@ class ViewedModel:
             identity=identity,
         )
         self._agent, self._model, self._policy = agent, model, policy
-        self._counter, self._elide = counter, elide
+        self._counter, self._elide, self._upload = counter, elide, upload
         self._tool_names = tuple(tool["function"]["name"] for tool in tools)
         self._n_absorbed = 0
 
@@ -97,9 +102,12 @@ class ViewedModel:
         self.absorb(messages)
         try:
             edits = self._policy.decide(self.trajectory, self._view.standing, self.ask)
+            files = self._files_of(edits)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             # A defect of an arm's own code is ours: it must not count against the arm.
             raise NodeError(f"the arm's policy failed: {error!r}") from error
+        for path, text in files.items():
+            self._upload(text.encode("utf-8", "replace"), path)
         self._put_in_force(edits)
         reply = self._step()
         try:
@@ -162,6 +170,11 @@ class ViewedModel:
         users = [m.index for m in messages if m.role == "user"]
         users += [index for index, part in self._view.standing if part is Part.INSERTED]
         return max(users, default=0)
+
+    def _files_of(self, edits: Sequence[Edit]) -> Mapping[str, str]:
+        if not edits or not isinstance(self._policy, KeepsFiles):
+            return {}
+        return self._policy.kept_files(self.trajectory, edits)
 
     def _put_in_force(self, edits: Sequence[Edit]) -> None:
         if edits:

@@ -1,10 +1,9 @@
 """A very long output moves to a file in the sandbox; the view keeps its head and tail.
 
-The policy only says what is shown. Writing the file is the agent's: for every new edit with the
-reason `offload` it stores the message's text as it arrived at `offload_path`.
+The policy says what is shown and which files that takes (`KeepsFiles`); writing them is the agent's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipeline.context.shown import content_edit, is_removed, newest_turn
 from pipeline.protocols import Ask
@@ -37,6 +36,11 @@ class OffloadPolicy:
             and message.n_tokens > self._spec.min_tokens
             and not is_removed(message, standing)
         ]
+
+    def kept_files(self, trajectory: Trajectory, edits: Sequence[Edit]) -> Mapping[str, str]:
+        """Return the outputs that `edits` shorten, whole, as they arrived."""
+        messages = [trajectory.messages[edit.message_index] for edit in edits]
+        return {offload_path(self._spec.folder, m): m.content for m in messages}
 
     def _shown(self, message: Message) -> str:
         text = message.content
