@@ -1,6 +1,6 @@
 """A very long output moves to a file in the sandbox; the view keeps its head and tail.
 
-The policy says what is shown and which files that takes (`KeepsFiles`); writing them is the agent's.
+The policy says what is shown and which files that takes (`KeepsFiles`); the agent writes them.
 """
 
 from collections.abc import Mapping, Sequence
