@@ -1,0 +1,145 @@
+"""The head in the engine without vLLM: where outputs are in a prompt, and the table of scores."""
+
+from tests.linehead.extra import need_torch
+
+need_torch()
+
+from dataclasses import asdict  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from pipeline.context.kept_lines import OutputTokens  # noqa: E402
+from pipeline.linehead.checkpoint import load_head, save_head  # noqa: E402
+from pipeline.linehead.head import LineHead  # noqa: E402
+from pipeline.linehead.serving.locate import located_outputs  # noqa: E402
+from pipeline.linehead.serving.scorer import HeadMismatchError, Scorer  # noqa: E402
+from pipeline.linehead.settings import HeadSettings  # noqa: E402
+from tests.linehead.runs import many_lines  # noqa: E402
+from tests.linehead.tiny import tiny_tokenizer  # noqa: E402
+
+TOKENIZER = tiny_tokenizer()
+
+
+def chat(*contents):
+    messages = [{"role": "tool", "content": c} for c in ("You fix bugs.", *contents)]
+    text = TOKENIZER.apply_chat_template(messages, tokenize=False)
+    return TOKENIZER(text, add_special_tokens=False)["input_ids"]
+
+
+def text_of(ids, place):
+    assert isinstance(place, OutputTokens)
+    return TOKENIZER.decode(ids[place.start : place.end])
+
+
+# --- where outputs are ---------------------------------------------------------------------------
+def test_outputs_are_found_by_their_text_in_order():
+    first, second = many_lines(5, "é☃"), many_lines(3, "two\r")
+    ids = chat(many_lines(40, "before"), first, "between", second)
+    places = located_outputs(TOKENIZER, ids, [first, second])
+    assert [text_of(ids, p) for p in places] == [first, second]
+    assert [p.lines.n_lines for p in places] == [5, 3]
+
+
+def test_the_same_text_twice_is_two_places():
+    text = many_lines(4)
+    ids = chat(text, "between", text)
+    first, second = located_outputs(TOKENIZER, ids, [text, text])
+    assert first.end <= second.start
+    assert text_of(ids, first) == text_of(ids, second) == text
+
+
+def test_an_old_output_far_from_the_end_is_found_too():
+    old = many_lines(3, "old")
+    ids = chat(old, *[many_lines(60, f"later {i}") for i in range(8)])
+    (place,) = located_outputs(TOKENIZER, ids, [old])
+    assert text_of(ids, place) == old
+
+
+def test_an_output_that_is_not_there_is_a_reason_and_the_others_are_found():
+    text = many_lines(4)
+    ids = chat(text)
+    missing, found = located_outputs(TOKENIZER, ids, ["not in the prompt", text])
+    assert "does not show" in missing
+    assert text_of(ids, found) == text
+
+
+def test_tokens_that_do_not_come_back_the_same_are_a_reason():
+    ids = chat(many_lines(4))
+    # One letter a token: decodes to the same text, which encodes otherwise.
+    letters = [
+        i for c in many_lines(4) for i in TOKENIZER(c, add_special_tokens=False)["input_ids"]
+    ]
+    (reason,) = located_outputs(TOKENIZER, [*ids[:5], *letters], [many_lines(4)])
+    assert "do not come back the same" in reason
+
+
+# --- the table -----------------------------------------------------------------------------------
+@pytest.fixture
+def head(tmp_path):
+    torch.manual_seed(0)
+    made = LineHead(6).eval()
+    torch.nn.init.normal_(made.lengths.weight)
+    card = {"hidden_size": 6, "backbone": "b", "head": asdict(HeadSettings()), "threshold": 0.5}
+    save_head(tmp_path / "head", made, card)
+    return tmp_path / "head"
+
+
+def scorer_of(head, n_slots=20):
+    scorer = Scorer(head, hidden_size=6)
+    scorer.allocate(n_slots, torch.device("cpu"), "layer.0")
+    return scorer
+
+
+def test_scores_lie_in_the_slots_of_their_tokens_whatever_the_padding(head):
+    scorer = scorer_of(head)
+    hidden = torch.randn(5, 6)
+    slots = torch.tensor([7, 3, 12, -1, -1])
+    scorer.after_forward(hidden, {"layer.0": slots, "layer.1": slots + 1})
+    trained = load_head(head).head
+    for bucket in (0, 5):
+        expected = torch.sigmoid(trained(hidden[:3], torch.tensor(bucket))).tolist()
+        assert scorer.read([7, 3, 12], bucket) == pytest.approx(expected, abs=1e-6)
+    assert all(s != s for s in scorer.read([0, 1, 2], 0))
+
+
+def test_a_slot_that_is_used_again_has_the_new_tokens_score(head):
+    scorer = scorer_of(head)
+    first, second = torch.randn(1, 6), torch.randn(1, 6)
+    slot = {"layer.0": torch.tensor([4])}
+    scorer.after_forward(first, slot)
+    before = scorer.read([4], 2)
+    scorer.after_forward(second, slot)
+    assert scorer.read([4], 2) != before
+
+
+def test_a_head_in_a_half_precision_engine_computes_in_full(head):
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        scorer = scorer_of(head)
+        hidden = torch.randn(3, 6)
+        scorer.after_forward(hidden, {"layer.0": torch.tensor([0, 1, 2])})
+    finally:
+        torch.set_default_dtype(torch.float32)
+    expected = torch.sigmoid(load_head(head).head(hidden, torch.tensor(1))).tolist()
+    assert scorer.read([0, 1, 2], 1) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_head_that_fails_is_off_says_why_and_raises_nothing(head, caplog):
+    scorer = scorer_of(head)
+    scorer.after_forward(torch.randn(3, 5), {"layer.0": torch.tensor([0, 1, 2])})
+    assert "the line head failed: RuntimeError" in scorer.failure
+    assert "switched off" in caplog.text
+    scorer.after_forward(torch.randn(3, 6), {"layer.0": torch.tensor([0, 1, 2])})
+    assert all(s != s for s in scorer.read([0, 1, 2], 0))
+
+
+def test_before_the_cache_exists_tokens_are_scored_and_nothing_is_kept(head):
+    scorer = Scorer(head, hidden_size=6)
+    scorer.after_forward(torch.randn(3, 6), {"layer.0": torch.tensor([0, 1, 2])})
+    assert scorer.failure is None
+
+
+def test_a_head_of_another_width_is_refused(head):
+    with pytest.raises(HeadMismatchError, match="hidden size 6; the served model has 8"):
+        Scorer(head, hidden_size=8)
