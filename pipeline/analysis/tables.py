@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pipeline.records.columns import PLAN, TABLES, Table
 from pipeline.records.layout import Layout
+from pipeline.records.lock import REBUILD, RESTORE, damaged_files_named
 from pipeline.records.schema import check_version
 
 _SQL_TYPES = {
@@ -70,7 +71,8 @@ def select_sql(table: Table, files: Sequence[Path]) -> str:
     """
     stored: set[str] = set()
     for path in files:
-        schema = pq.read_schema(path)
+        with damaged_files_named(path, RESTORE if table is PLAN else REBUILD):
+            schema = pq.read_schema(path)
         check_version(schema, str(path))
         stored |= set(schema.names)
     columns = [

@@ -24,8 +24,8 @@ from pipeline.spec.sweep import SweepSpec
 LOCK_FORMAT = 1
 
 
-class LockError(Exception):
-    """What a launch wrote first (lock, plan, rows) is missing, damaged or of another format."""
+class LockError(ValueError):
+    """A file of the folder (lock, plan, rows, tables) is missing, damaged or of another format."""
 
 
 RESTORE = (
@@ -34,14 +34,20 @@ RESTORE = (
 )
 
 
+REBUILD = (
+    "move the folder's `tables` away and run the command again: they are made anew from the "
+    "journals"
+)
+
+
 @contextmanager
-def damaged_files_named(path: Path) -> Iterator[None]:
+def damaged_files_named(path: Path, remedy: str = RESTORE) -> Iterator[None]:
     """Turn what a missing or damaged Parquet file raises into a `LockError` that names it."""
     try:
         yield
     except (OSError, pa.ArrowException, KeyError) as error:
         what = "missing" if isinstance(error, FileNotFoundError) else "damaged"
-        raise LockError(f"{path} is {what}; {RESTORE} ({error})") from None
+        raise LockError(f"{path} is {what}; {remedy} ({error})") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.frames import Damage, Frame, FrameKind
 from pipeline.records.journal import GRADE_HEAD, RUN_HEAD, scan
 from pipeline.records.layout import Layout
+from pipeline.records.lock import REBUILD, damaged_files_named
 from pipeline.records.schema import check_version
 
 
@@ -184,16 +185,18 @@ def committed(layout: Layout, table: str) -> dict[str, list[Candidate]]:
     path = layout.table_file(table)
     if not path.exists():
         return {}
-    check_version(pq.read_schema(path), str(path))
     heads = RUN_HEAD if table == "runs" else GRADE_HEAD
     columns = [*heads, "journal", "journal_offset"]
+    with damaged_files_named(path, REBUILD):
+        check_version(pq.read_schema(path), str(path))
+        rows = pq.read_table(path, columns=columns).to_pylist()
     return {
         row["run_id"]: [
             Candidate(
                 head=row, journal=row["journal"], offset=row["journal_offset"], in_tables=True
             )
         ]
-        for row in pq.read_table(path, columns=columns).to_pylist()
+        for row in rows
     }
 
 

@@ -33,6 +33,7 @@ from pipeline.records.frames import Damage, Frame, FrameKind
 from pipeline.records.grade_record import grade_row, server_row
 from pipeline.records.journal import disk_errors, grade_of, run_of, samples_of, scan
 from pipeline.records.layout import Layout
+from pipeline.records.lock import REBUILD, damaged_files_named
 from pipeline.records.rows import Row, call_rows, message_rows, plan_event_rows, run_row
 from pipeline.records.run_record import RunRecord
 from pipeline.records.schema import check_version, table_of
@@ -41,6 +42,8 @@ T = TypeVar("T")
 
 _JOURNALS_KEY = b"planprune.journals"
 """In the metadata of `runs`: JSON, how many bytes of each journal the tables were made from."""
+_PARTS_KEY = b"planprune.parts"
+"""Beside it: the bytes of each journal's parts, so that one that was lost or cut is noticed."""
 
 ZSTD_LEVEL = 12
 
@@ -105,10 +108,11 @@ class _Compaction:
         self._torn: dict[str, int] = {}
         self._old = {name: _old_rows(layout, name) for name in _ONE_FILE}
         self._tools = {row["tools_sha256"]: row for row in self._old["tools"]}
+        self._parts: dict[str, dict[str, int]] = self._manifest(_PARTS_KEY)
+        """Bytes of the parts that each journal brought, by table."""
 
     def run(self) -> CompactionReport:
-        sizes = _journal_sizes(self._layout)
-        changed = list(self._changed(sizes))
+        changed = list(self._changed(self._manifest(_JOURNALS_KEY)))
         if not changed and self._layout.table_file("runs").exists():
             return self._report(0)
         runs = self._elected_runs(changed)
@@ -120,11 +124,27 @@ class _Compaction:
         return self._report(len(changed))
 
     # --- reading ---
+    def _manifest(self, key: bytes) -> dict[str, Any]:
+        """Return what the last compaction noted in `runs`; nothing once a table has gone."""
+        files = [self._layout.table_file(name) for name in _ONE_FILE]
+        if not all(path.exists() for path in files):
+            return {}
+        metadata = pq.read_schema(self._layout.table_file("runs")).metadata or {}
+        return dict(json.loads(metadata.get(key, b"{}")))
+
+    def _has_parts(self, journal: str) -> bool:
+        """Return whether the parts of a journal are as they were written."""
+        for name, n_bytes in self._parts.get(journal, {}).items():
+            path = self._layout.table_part(name, journal)
+            if not path.exists() or path.stat().st_size != n_bytes:
+                return False
+        return True
+
     def _changed(self, compacted: Mapping[str, int]) -> Iterable[_Journal]:
         for path in self._layout.journal_paths():
             name = path.stem
             self._sizes[name] = size = path.stat().st_size
-            if compacted.get(name) == size:
+            if compacted.get(name) == size and self._has_parts(name):
                 continue
             found = scan(path)
             # What was scanned, not what stat said: the journal may have grown in between.
@@ -237,10 +257,11 @@ class _Compaction:
         path = self._layout.table_part(name, journal)
         if kept and path.exists():
             # The journal was damaged after these runs came into the tables: keep what is here.
-            old = pq.read_table(path, filters=pc.field("run_id").isin(kept))
+            with damaged_files_named(path, REBUILD):
+                old = pq.read_table(path, filters=pc.field("run_id").isin(kept))
             table = pa.concat_tables([table, old], promote_options="default")
         if table.num_rows or path.exists():
-            _write(path, table)
+            self._parts.setdefault(journal, {})[name] = _write(path, table)
 
     def _write_single(
         self,
@@ -260,7 +281,10 @@ class _Compaction:
         self._replace("superseded", list(lost.values()))
         self._replace("tools", list(self._tools.values()), order="tools_sha256")
         self._claim.check()
-        manifest = {_JOURNALS_KEY: json.dumps(self._sizes).encode()}
+        manifest = {
+            _JOURNALS_KEY: json.dumps(self._sizes).encode(),
+            _PARTS_KEY: json.dumps(self._parts).encode(),
+        }
         self._replace("runs", runs.rows(rows), metadata=manifest)
 
     def _replace(
@@ -312,21 +336,16 @@ def _old_rows(layout: Layout, name: str) -> list[Row]:
     path = layout.table_file(name)
     if not path.exists():
         return []
-    table = pq.read_table(path)
+    with damaged_files_named(path, REBUILD):
+        table = pq.read_table(path)
     check_version(table.schema, str(path))
     return list(table.to_pylist())
 
 
-def _journal_sizes(layout: Layout) -> dict[str, int]:
-    path = layout.table_file("runs")
-    if not path.exists():
-        return {}
-    metadata = pq.read_schema(path).metadata or {}
-    return dict(json.loads(metadata.get(_JOURNALS_KEY, b"{}")))
-
-
-def _write(path: Path, table: pa.Table) -> None:
+def _write(path: Path, table: pa.Table) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", compression_level=ZSTD_LEVEL)
-    replace_bytes(path, buffer.getvalue())
+    data = buffer.getvalue()
+    replace_bytes(path, data)
+    return len(data)

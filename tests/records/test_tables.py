@@ -13,6 +13,7 @@ from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.grade_record import ServerSample
 from pipeline.records.journal import Journal, scan
 from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import Progress, run_states
 from pipeline.records.tables import compact
@@ -301,6 +302,7 @@ import resource, sys
 from pathlib import Path
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError
 from pipeline.records.tables import compact
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -320,3 +322,46 @@ except DiskError as error:
     assert layout.table_file("runs").read_bytes() == before
     assert list(layout.root.rglob("*.tmp")) == []
     assert compact(layout).n_runs == 2
+
+
+TABLES_OF_A_SWEEP = ("runs", "grades", "calls", "messages", "plan_events", "server", "tools")
+
+
+def a_compacted_sweep(layout: Layout) -> dict[str, list[dict[str, Any]]]:
+    run = full_run()
+    with journal_with(layout, "w0", run, run_record("r1")) as journal:
+        journal.append_grade(grade_record(run))
+        journal.append_samples([ServerSample(worker="w0", sampled_at=1.0)])
+    compact(layout)
+    return {name: rows(layout, name) for name in TABLES_OF_A_SWEEP}
+
+
+@pytest.mark.parametrize("name", TABLES_OF_A_SWEEP)
+def test_a_table_that_was_deleted_is_made_anew(layout: Layout, name: str) -> None:
+    before = a_compacted_sweep(layout)
+    for path in layout.table(name).iterdir():
+        path.unlink()
+    compact(layout)
+    assert {name: rows(layout, name) for name in TABLES_OF_A_SWEEP} == before
+
+
+@pytest.mark.parametrize("name", ["calls", "messages", "plan_events", "server"])
+def test_a_part_that_was_cut_is_made_anew(layout: Layout, name: str) -> None:
+    before = a_compacted_sweep(layout)
+    path = layout.table_part(name, "w0")
+    path.write_bytes(path.read_bytes()[:100])
+    compact(layout)
+    assert {name: rows(layout, name) for name in TABLES_OF_A_SWEEP} == before
+
+
+@pytest.mark.parametrize("name", ["runs", "grades", "tools"])
+def test_a_damaged_table_is_named_with_what_to_do_and_that_helps(layout: Layout, name: str) -> None:
+    before = a_compacted_sweep(layout)
+    layout.table_file(name).write_bytes(b"PAR1 not any more")
+    with pytest.raises(
+        LockError, match=r"part.parquet is damaged; move the folder's `tables` away"
+    ):
+        compact(layout)
+    layout.tables.rename(layout.root / "damaged")
+    compact(layout)
+    assert {name: rows(layout, name) for name in TABLES_OF_A_SWEEP} == before
