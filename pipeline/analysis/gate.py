@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipeline.analysis.tally import TallyRow, tally_of
+from pipeline.analysis.treatment import ArmTreatment, treatments_of
 from pipeline.records.failure import GradeClass
 
 MAX_LIMIT_TIME_SHARE = 0.005
@@ -33,6 +34,7 @@ class Gate:
 
     problems: tuple[Problem, ...]
     tally: tuple[TallyRow, ...]
+    treatments: tuple[ArmTreatment, ...]
     n_ungraded: int
     n_graded: int
 
@@ -47,7 +49,11 @@ class InvalidSweepError(Exception):
 
 
 def checked(
-    connection: duckdb.DuckDBPyConnection, *, has_lock: bool, acting_arms: Sequence[str] = ()
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    has_lock: bool,
+    acting_arms: Sequence[str] = (),
+    baseline_arms: Sequence[str] = (),
 ) -> Gate:
     """Return the gate's findings for the open tables.
 
@@ -55,8 +61,9 @@ def checked(
         connection: from `open_tables`.
         has_lock: whether the folder says what it was launched with.
         acting_arms: arms whose policy is meant to take something away.
+        baseline_arms: arms that are meant to show everything.
     """
-    tally = tally_of(connection)
+    tally, treatments = tally_of(connection), treatments_of(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
     n_ungraded = sum(row.grades["ungraded"] for row in tally)
     found = [
@@ -68,6 +75,7 @@ def checked(
         *_mixed(connection),
         *_mixed_images(connection),
         *_idle_arms(connection, acting_arms),
+        *_mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
         *_wall_limit(tally),
     ]
@@ -80,7 +88,13 @@ def checked(
                     remedy="run ids are repeated in the tables; compact the journals again",
                 )
             )
-    return Gate(problems=tuple(found), tally=tuple(tally), n_ungraded=n_ungraded, n_graded=n_graded)
+    return Gate(
+        problems=tuple(found),
+        tally=tuple(tally),
+        treatments=tuple(treatments),
+        n_ungraded=n_ungraded,
+        n_graded=n_graded,
+    )
 
 
 _VALID_GRADES = frozenset(c.value for c in GradeClass) - {GradeClass.GRADE_INFRA.value}
@@ -239,6 +253,45 @@ def _idle_arms(connection: duckdb.DuckDBPyConnection, acting_arms: Sequence[str]
         for arm in acting_arms
         if arm not in acted
     ]
+
+
+def _mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str]) -> list[Problem]:
+    """Say which arms did not do what they are named for: untreated runs, a pruned baseline."""
+    found = []
+    for t in treatments:
+        untreated, unexpected = t.verdicts["untreated"], t.verdicts["unexpected"]
+        where = f"arm {t.arm} ({t.model})"
+        if untreated:
+            found.append(
+                Problem(
+                    code="untreated_arm" if t.is_untreated else "untreated_runs",
+                    sentence=f"{where}: in {untreated} of {t.n_runs} runs its trigger fired and no "
+                    "edit was made",
+                    remedy="see tables/treatment.csv; runs of another version, or a broken policy: "
+                    "run the arm again in a new folder",
+                    blocks=t.is_untreated,
+                )
+            )
+        if t.arm in baseline_arms and t.edits:
+            found.append(
+                Problem(
+                    code="treated_baseline",
+                    sentence=f"{where} is to show everything, and edits were made "
+                    f"({t.edits_sentence})",
+                    remedy="it is no baseline: run it again in a new folder",
+                )
+            )
+        elif unexpected:
+            found.append(
+                Problem(
+                    code="unexpected_edits",
+                    sentence=f"{where}: {unexpected} of {t.n_runs} runs were shown edits that the "
+                    "arm's policy, run again, does not make",
+                    remedy="see tables/treatment.csv; was the policy changed during the sweep?",
+                    blocks=unexpected == t.n_runs,
+                )
+            )
+    return found
 
 
 def _grades(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> list[Problem]:

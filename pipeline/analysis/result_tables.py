@@ -133,6 +133,42 @@ def tally_rows(study: Study) -> list[Row]:
     ]
 
 
+def treatment_rows(study: Study) -> list[Row]:
+    """Return what became of each arm's treatment: runs by verdict, and edits."""
+    return [
+        {
+            "model": t.model,
+            "arm": t.arm,
+            "n_runs": t.n_runs,
+            "never_treated": t.never_treated,
+            **t.verdicts,
+            "n_edits": sum(t.edits.values()),
+            "edits": t.edits_sentence,
+        }
+        for t in study.gate.treatments
+    ]
+
+
+def budget_rows(study: Study) -> list[Row]:
+    """Return what arms with a budget came to beside what was asked."""
+    return [
+        {
+            "model": t.model,
+            "arm": t.arm,
+            "measure": b.measure,
+            "parameter": b.parameter,
+            "n_runs": b.n_runs,
+            "requested_tokens": b.requested,
+            "pilot_tokens": b.pilot,
+            "achieved_tokens": b.achieved,
+            "achieved_ratio": b.ratio,
+            "n_capped_donors": b.n_capped_donors,
+        }
+        for t in study.gate.treatments
+        for b in t.budgets
+    ]
+
+
 def unpaired_rows(study: Study) -> list[Row]:
     """Return every instance that a contrast could not use, and why."""
     rows = []
@@ -195,6 +231,8 @@ ALL_TABLES = {
     "contrasts": contrast_rows,
     "arms": arm_rows,
     "tally": tally_rows,
+    "treatment": treatment_rows,
+    "budgets": budget_rows,
     "unpaired": unpaired_rows,
     "flips": flip_rows,
     "power": power_rows,

@@ -114,7 +114,13 @@ def study_of(
     layout = Layout(results)
     lock = read_lock(layout.lock) if layout.lock.exists() else None
     plan = lock.spec.analysis if lock else AnalysisPlan()
-    gate = checked(connection, has_lock=lock is not None, acting_arms=_acting_arms(lock))
+    acting = _acting_arms(lock)
+    gate = checked(
+        connection,
+        has_lock=lock is not None,
+        acting_arms=acting,
+        baseline_arms=[name for name in lock.spec.arms if name not in acting] if lock else (),
+    )
     nothing = any(p.code == "no_runs" for p in gate.problems)
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))

@@ -53,6 +53,7 @@ def budget_facts(met: Fitted, donors: DonorBudget | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "parameter": met.parameter,
         "value": met.value,
+        "match_on": met.arm.match_on,
         "requested_tokens": met.requested_tokens,
         "pilot_tokens": met.achieved_tokens,
     }

@@ -1,5 +1,6 @@
 """What is refused, what is only said, and a tally that adds up whatever happened."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,45 @@ def test_a_launched_sweep_whose_plan_is_lost_is_refused(sweep: Path):
     Layout(sweep).plan.unlink()
     assert "no_plan" in codes(gate_of(sweep))
     assert "no_plan" not in codes(gate_of(sweep, has_lock=False))
+
+
+def verdicts(arm: str, *words: str, **edits: int) -> Callable[[list[Row]], list[Row]]:
+    """Return an edit that gives the first runs of an arm these verdicts, all with these edits."""
+
+    def edit(rows: list[Row]) -> list[Row]:
+        runs = [row for row in rows if row["arm"] == arm]
+        given = words * len(runs) if len(words) == 1 else words
+        for row, word in zip(runs, given, strict=False):
+            row["extra"] = json.dumps({"treatment": {"verdict": word, "edits": edits}})
+        return rows
+
+    return edit
+
+
+def test_a_run_whose_trigger_fired_without_an_edit_is_pointed_out(sweep: Path):
+    edit_table(sweep, "runs", verdicts("plan_prune", "untreated", "treated"))
+    gate = gate_of(sweep)
+    (note,) = (p for p in gate.problems if p.code == "untreated_runs")
+    assert "arm plan_prune" in note.sentence
+    assert "1 of 48 runs" in note.sentence
+    assert gate.passes
+
+
+def test_an_arm_that_was_never_treated_though_its_trigger_fired_is_refused(sweep: Path):
+    edit_table(sweep, "runs", verdicts("plan_prune", "untreated"))
+    assert codes(gate_of(sweep)) == {"untreated_arm"}
+
+
+def test_a_baseline_with_edits_is_refused(sweep: Path):
+    edit_table(sweep, "runs", verdicts("full_history", "unexpected", "not_triggered", prune=3))
+    with open_tables(sweep) as connection:
+        gate = checked(connection, has_lock=True, baseline_arms=["full_history"])
+    assert codes(gate) == {"treated_baseline"}
+    (problem,) = gate.problems
+    assert "prune 6" in problem.sentence
+
+
+def test_runs_that_nobody_checked_are_unknown_and_refuse_nothing(pristine: Path):
+    gate = gate_of(pristine)
+    assert {t.verdicts["unknown"] for t in gate.treatments} == {48}
+    assert {t.never_treated for t in gate.treatments} == {0}
