@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?= sim
 RESULTS ?= results/demo
+MODELS := .cache/models
+SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
 PYTEST_WORKERS ?= 2
 
 .PHONY: help setup dev demo test check format test-system test-gpu serve constraints clean
@@ -18,8 +20,8 @@ setup: $(VENV)/.base ## Make .venv with what the pipeline needs
 
 dev: $(VENV)/.dev ## Make .venv with what tests and checks need too
 
-demo: $(VENV)/.base ## Run the main job on the embedded default (MODEL=smollm2: on real weights)
-	@$(BIN)/python -m pipeline.launch +sweep=demo model=$(MODEL) results=$(RESULTS)
+demo: $(VENV)/.base $(if $(filter smollm2,$(MODEL)),$(MODELS)/smollm2/config.json) ## Run the main job on the embedded default (MODEL=smollm2: on real weights)
+	@$(BIN)/python -m pipeline.launch +sweep=$(SWEEP) model=$(MODEL) results=$(RESULTS)
 
 test: $(VENV)/.dev ## Run the default test suite (no Slurm, Apptainer, vLLM or GPU)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not gpu"
@@ -41,6 +43,10 @@ test-gpu: $(VENV)/.dev ## Tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu
 
 serve: .venv-vllm/.done ## Make .venv-vllm, vLLM's own environment (CPU=1: the CPU build)
+
+$(MODELS)/smollm2/config.json:
+	@$(MAKE) --no-print-directory serve CPU=1
+	containers/make_test_models.sh .venv-vllm $(MODELS) smollm2
 
 .venv-vllm/.done: containers/vllm-requirements.txt containers/make_vllm_venv.sh
 	PYTHON=$(PYTHON) CPU=$(CPU) containers/make_vllm_venv.sh .venv-vllm
