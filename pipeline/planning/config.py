@@ -6,6 +6,7 @@ names and the nearest one, or the quoted form of an override that did not parse.
 
 import difflib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,12 @@ def _explained(error: Exception, overrides: Sequence[str], conf: Path) -> str:
     cause = str(error.__cause__ or "")
     if type(error).__name__ == "OverrideParseException":
         bad = str(getattr(error, "override", None) or overrides[-1])
-        key, _, value = bad.partition("=")
-        quoted = f"""'{key}="{value}"'"""
+        key, equals, value = bad.partition("=")
+        if not equals and not bad.startswith("~"):
+            return f"cannot read {bad!r}: an override is key=value, +key=value or ~key"
+        # Hydra reads a backslash as one unless a quote follows.
+        inside = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + (m[2] and '\\"'), value)
+        quoted = shlex.quote(f'{key}="{inside}"')
         return (
             f"cannot read the override {bad!r}. "
             f"A value with special characters is quoted twice: {quoted}"

@@ -1,5 +1,7 @@
 """Overrides become one validated sweep, and a mistake is answered with what to write instead."""
 
+import shlex
+
 import pytest
 
 from pipeline.planning.config import ConfigError, known, sweep_spec
@@ -58,3 +60,16 @@ def test_dataset_and_results_are_plain_keys():
 def test_a_mistake_names_the_remedy(overrides, says):
     with pytest.raises(ConfigError, match=says):
         sweep_spec(overrides)
+
+
+@pytest.mark.parametrize("value", ["a 'b\"", "a=b{c", "back\\slash's"])
+def test_the_quoted_form_that_an_unreadable_value_is_answered_with_can_be_pasted(value):
+    with pytest.raises(ConfigError) as told:
+        sweep_spec(["+sweep=demo", f"results={value}"])
+    (pasted,) = shlex.split(str(told.value).rpartition("quoted twice: ")[2])
+    assert sweep_spec(["+sweep=demo", pasted]).results == value
+
+
+def test_a_word_that_is_no_override_is_told_what_one_is():
+    with pytest.raises(ConfigError, match="key=value"):
+        sweep_spec(["+sweep=demo", "smoke"])
