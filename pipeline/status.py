@@ -36,10 +36,14 @@ def main(arguments: Sequence[str]) -> int:
     layout = Layout(options.results)
     try:
         read_lock(layout.lock)
-        runs, states = read_plan(layout.plan), States(layout)
+        return _show(layout, options)
     except LockError as error:
         print(f"status: {error}", file=sys.stderr)
         return 2
+
+
+def _show(layout: Layout, options: argparse.Namespace) -> int:
+    runs, states = read_plan(layout.plan), States(layout)
     if options.json:
         progress = progress_of(layout, runs, states)
         print(json.dumps({**asdict(progress), "queue": queue(layout)}, indent=2))

@@ -6,7 +6,7 @@ accounting. Solve rates by arm are not among it: nobody looks before the sweep i
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,15 +93,21 @@ def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> P
 
 def live_workers(layout: Layout) -> list[dict[str, Any]]:
     """Return the status of every worker that reported lately."""
-    reports = []
+    return [{**report, "age_s": age_s} for report, age_s in status_files(layout) if age_s < LIVE_S]
+
+
+def status_files(layout: Layout) -> Iterator[tuple[dict[str, Any], float]]:
+    """Yield every worker's last report and its age in seconds.
+
+    A file that is no report is passed over: workers write theirs again, and nothing rests on it.
+    """
     for path in sorted(layout.status.glob("*.json")):
         try:
-            age_s = time.time() - path.stat().st_mtime
-            if age_s < LIVE_S:
-                reports.append({**read_json(path), "age_s": age_s})
-        except FileNotFoundError:
+            age_s, report = time.time() - path.stat().st_mtime, read_json(path)
+        except (FileNotFoundError, ValueError):
             continue  # its worker ended between the listing and the look
-    return reports
+        if isinstance(report, dict):
+            yield report, age_s
 
 
 def _cells(runs: Sequence[PlannedRun], states: Sequence[RunState]) -> list[CellProgress]:

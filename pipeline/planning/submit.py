@@ -23,9 +23,10 @@ from pipeline.host.environment import without_slurm_job
 from pipeline.host.files import create_exclusive, read_json
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.host.slurm_facts import refusal
+from pipeline.planning.progress import status_files
 from pipeline.planning.slurm_site import JobRequest, Role, slurm_parameters
 from pipeline.records.layout import Layout
-from pipeline.records.lock import Lock
+from pipeline.records.lock import Lock, LockError
 from pipeline.spec.sweep import SweepSpec
 from pipeline.worker.grade_job import main as grade_main
 from pipeline.worker.rollout_job import main as rollout_main
@@ -177,8 +178,21 @@ def record_submission(layout: Layout, kind: str, jobs: Sequence[SubmittedJob]) -
 
 
 def submissions(layout: Layout) -> list[dict[str, Any]]:
-    """Return every recorded launch, oldest first."""
-    return [read_json(path) for path in sorted(layout.submissions.glob("*.json"))]
+    """Return every recorded launch, oldest first.
+
+    Raises:
+        LockError: a record is damaged; whether its jobs are alive would be unknown.
+    """
+    records = []
+    for path in sorted(layout.submissions.glob("*.json")):
+        try:
+            record = read_json(path)
+        except ValueError as error:
+            raise LockError(f"{error}; see first that its jobs have ended") from None
+        if not isinstance(record, dict) or not {"kind", "jobs", "launcher"} <= record.keys():
+            raise LockError(f"{path} is no record of a launch: remove it or restore it")
+        records.append(record)
+    return records
 
 
 def live_local_launchers(layout: Layout) -> list[ProcessIdentity]:
@@ -196,11 +210,9 @@ def live_local_workers(layout: Layout) -> list[ProcessIdentity]:
     """Return local worker processes of earlier launches that are still running on this host."""
     here = socket.gethostname()
     found = []
-    for path in layout.status.glob("*.json"):
-        with contextlib.suppress(FileNotFoundError):
-            report = read_json(path)
-            if report.get("host") == here and report.get("kind") == "local":
-                found.append(ProcessIdentity(report["pid"], report["start_ticks"]))
+    for report, _ in status_files(layout):
+        if report.get("host") == here and report.get("kind") == "local":
+            found.append(ProcessIdentity(report["pid"], report["start_ticks"]))
     return [identity for identity in found if is_alive(identity)]
 
 

@@ -3,12 +3,16 @@
 import json
 from dataclasses import asdict
 
+import pytest
+
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
 from pipeline.planning.prepare import prepared
-from pipeline.planning.progress import progress_of
+from pipeline.planning.progress import live_workers, progress_of
+from pipeline.planning.submit import live_local_workers, submissions
 from pipeline.records.journal import new_journal
 from pipeline.records.layout import Layout
+from pipeline.records.lock import LockError
 from pipeline.records.states import States
 from tests.records.samples import grade_record, run_record
 
@@ -28,3 +32,22 @@ def test_progress_is_json_before_during_and_after_the_runs(tmp_path):
     assert [p["finished"] for p in (*seen, last)] == list(range(len(sweep.runs) + 1))
     assert sum(last["failure_classes"].values()) == len(sweep.runs)
     assert sum(last["grade_classes"].values()) == len(sweep.runs)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7"])
+def test_a_status_file_that_is_no_report_is_passed_over(tmp_path, content):
+    layout = Layout(tmp_path)
+    layout.status.mkdir()
+    layout.status_of("good").write_text('{"in_flight": []}')
+    layout.status_of("bad").write_text(content)
+    assert [worker["in_flight"] for worker in live_workers(layout)] == [[]]
+    assert live_local_workers(layout) == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+def test_a_damaged_record_of_a_launch_is_named(tmp_path, content):
+    layout = Layout(tmp_path)
+    layout.submissions.mkdir()
+    (layout.submissions / "20260101T000000-aaaaaa.json").write_text(content)
+    with pytest.raises(LockError, match="20260101T000000-aaaaaa"):
+        submissions(layout)
