@@ -19,6 +19,7 @@ from pipeline.protocols import (
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, InfraError
+from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import OVERFLOW, CallRecord, text_sha256
 from pipeline.records.trajectory import Edit, ToolCall
 from pipeline.spec.model import ModelSpec
@@ -154,6 +155,10 @@ class Caller:
             reply=reply.content,
             reply_tool_calls=kept_calls(reply.tool_calls),
         )
+
+    def keep_server_answer(self, answer: Mapping[str, Any]) -> None:
+        """Keep on the record of the last call what the server was asked along with it."""
+        self.calls[-1] = replace(self.calls[-1], server_answer=json_text(answer))
 
     def _answer(self, request: ChatRequest, sent: CallRecord) -> ChatReply:
         while True:

@@ -5,7 +5,6 @@ for edits, and answers what the policy asks. Does not know which policy it is; h
 and recorded is the caller's.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from pipeline.protocols import (
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, NodeError
+from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import (
     Decision,
@@ -198,12 +198,13 @@ class ViewedModel:
             return self._caller.step()
         reply = self._caller.step({"kv_transfer_params": question.params})
         answer = {"messages": list(question.messages), "answer": reply.server_params}
+        self._caller.keep_server_answer({"kind": question.kind, **answer})
         history.decisions.append(
             Decision(
                 kind=question.kind,
                 message_index=len(history.messages),
                 call_index=len(self.calls) - 1,
-                content=json.dumps(answer, separators=(",", ":")),
+                content=json_text(answer),
             )
         )
         return reply

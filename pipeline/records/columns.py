@@ -137,6 +137,7 @@ CALLS = Table(
         _C("error", "string", "", "Why there is no answer, or why it was unusable"),
         _C("reply", "string", "", "The answer, where no message of the trajectory holds it"),
         _C("reply_tool_calls", "json", "", "Its tool calls, likewise"),
+        _C("server_answer", "json", "", "What a policy asked the server beside, and the answer"),
         _C("started_at", "float", "unix s", "When the request was sent"),
     ),
 )

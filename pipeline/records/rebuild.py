@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.records.failure import FailureClass
-from pipeline.records.json_columns import edit_from, tool_calls_from
+from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
 from pipeline.records.layout import Layout
 from pipeline.records.rows import Row
 from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
@@ -167,7 +167,7 @@ def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
         extra=json.loads(run["extra"] or "{}"),
         messages=tuple(map(message_from, tables.messages)),
         plan_events=tuple(map(event_from, tables.plan_events)),
-        decisions=tuple(map(decision_from, filter(is_decision, tables.calls))),
+        decisions=tuple(_decisions(tables.calls)),
         calls=calls,
         tools={sha: text for sha, text in tools.items() if sha in used},
     )
@@ -182,8 +182,12 @@ def call_from(row: Row) -> CallRecord:
     changes = json.loads(row["view_edits"] or "{}")
     own = changes.get("messages")
     choice = row["tool_choice"]
+    # Tables that an older version wrote lack the columns that came later.
+    same: dict[str, Any] = {
+        f.name: row.get(f.name) for f in fields(CallRecord) if f.name not in _CALL_SET
+    }
     return CallRecord(
-        **{f.name: row[f.name] for f in fields(CallRecord) if f.name not in _CALL_SET},
+        **same,
         edits=tuple(map(edit_from, changes.get("edits", ()))),
         transient=tuple(map(edit_from, changes.get("transient", ()))),
         messages=None if own is None else tuple(own),
@@ -199,7 +203,7 @@ def trajectory_from(tables: RunTables) -> Trajectory:
     """Return the trajectory of a run, its plan events and decisions included."""
     trajectory = Trajectory(
         plan_events=[event_from(row) for row in tables.plan_events],
-        decisions=[decision_from(row) for row in tables.calls if is_decision(row)],
+        decisions=list(_decisions(tables.calls)),
     )
     trajectory.append([message_from(row) for row in tables.messages])
     return trajectory
@@ -228,6 +232,27 @@ _EVENT_FIELDS = (
 def event_from(row: Row) -> PlanEvent:
     """Return the plan event of a row of `plan_events`."""
     return PlanEvent(**{name: row[name] for name in _EVENT_FIELDS})
+
+
+def _decisions(calls: Sequence[Row]) -> Iterator[Decision]:
+    """Yield what policies decided on, in the order of the calls."""
+    for row in calls:
+        if is_decision(row):
+            yield decision_from(row)
+        if row.get("server_answer") is not None:
+            yield server_decision_from(row)
+
+
+def server_decision_from(row: Row) -> Decision:
+    """Return the decision of a call along with which a policy asked the server something."""
+    answer = json.loads(row["server_answer"])
+    kind = answer.pop("kind")
+    return Decision(
+        kind=kind,
+        message_index=row["message_count"],
+        call_index=row["call_index"],
+        content=json_text(answer),
+    )
 
 
 def is_decision(row: Row) -> bool:

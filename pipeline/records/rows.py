@@ -93,6 +93,7 @@ _CALL_SAME_NAME = (
     *("lcp_block_tokens", "new_tokens", "rebilled_tokens", "completion_tokens"),
     *("reasoning_tokens", "tools_sha256", "latency_s", "ttft_s", "finish_reason"),
     *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
+    "server_answer",
 )
 
 

@@ -64,6 +64,8 @@ class CallRecord:
     reply: str | None = None
     """The answer's text, where no message of the trajectory holds it (cleanup, format error)."""
     reply_tool_calls: tuple[ToolCall, ...] = ()
+    server_answer: str | None = None
+    """JSON: what the policy asked the server along with the call (`kind`, `messages`), `answer`."""
     started_at: float | None = None
 
     @property

@@ -42,6 +42,8 @@ def test_scores_come_with_the_step_and_prune_from_the_call_after():
     (decision,) = outcome.decisions
     assert decision.kind == "line_scores"
     assert json.loads(decision.content)["messages"] == [3]
+    kept = [json.loads(c.server_answer) for c in outcome.calls if c.server_answer is not None]
+    assert kept == [{"kind": "line_scores", **json.loads(decision.content)}]
 
 
 def test_a_server_without_a_head_leaves_every_output_whole():

@@ -80,6 +80,18 @@ def test_a_question_that_found_no_room_comes_back_as_one_without_an_answer(tmp_p
     assert trajectory_from(run_tables(run.run_id, layout)).decisions == list(run.decisions)
 
 
+def test_what_a_policy_asked_the_server_comes_back_as_a_decision(tmp_path: Path) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    answer = '{"messages":[3],"answer":{"line_scores":{"outputs":[],"n_errors":0}}}'
+    first = replace(run.calls[0], server_answer='{"kind":"line_scores",' + answer[1:])
+    told = Decision(
+        kind="line_scores", message_index=first.message_count, call_index=0, content=answer
+    )
+    run = replace(run, calls=(first, *run.calls[1:]), decisions=(told, *run.decisions))
+    compacted(layout, run)
+    assert trajectory_from(run_tables(run.run_id, layout)).decisions == list(run.decisions)
+
+
 @bounded
 @given(run=drawn_runs())
 def test_a_record_comes_back_whole_from_its_rows(run: RunRecord) -> None:
