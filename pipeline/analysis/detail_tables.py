@@ -121,6 +121,7 @@ def _behaviour_row(behaviour: ArmBehaviour) -> Row:
 _BEHAVIOUR_COLUMNS = (
     *("arm", "n_runs", "steps_mean", "steps_median", "reads", "refetches", "refetch_rate"),
     *("source_pruned", "source_partly", "source_visible", "verifying", "distance_median"),
+    "recalls",
     *("plan_steps", "plan_steps_completed", "cleanups", "never_treated", "pruned_tokens"),
     *("pruned_outputs", "capped", "context_limited", "loops", "empty_patches"),
     *("solved_without_read", "network", "other_commits", "named_commits"),

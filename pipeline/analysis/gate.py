@@ -9,23 +9,13 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipeline.analysis.problem import Problem
 from pipeline.analysis.tally import TallyRow, tally_of
-from pipeline.analysis.treatment import ArmTreatment, treatments_of
+from pipeline.analysis.treatment import ArmTreatment, mistreated, treatments_of
 from pipeline.records.failure import GradeClass
 
 MAX_LIMIT_TIME_SHARE = 0.005
 """The wall limit is not meant to bind: more runs than this ended by it, and it did."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """One thing that makes results doubtful."""
-
-    code: str
-    sentence: str
-    remedy: str
-    blocks: bool = True
-    """False: a note that every reader should see, which refuses nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +65,7 @@ def checked(
         *_mixed(connection),
         *_mixed_images(connection),
         *_idle_arms(connection, acting_arms),
-        *_mistreated(treatments, baseline_arms),
+        *mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
         *_wall_limit(tally),
     ]
@@ -253,45 +243,6 @@ def _idle_arms(connection: duckdb.DuckDBPyConnection, acting_arms: Sequence[str]
         for arm in acting_arms
         if arm not in acted
     ]
-
-
-def _mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str]) -> list[Problem]:
-    """Say which arms did not do what they are named for: untreated runs, a pruned baseline."""
-    found = []
-    for t in treatments:
-        untreated, unexpected = t.verdicts["untreated"], t.verdicts["unexpected"]
-        where = f"arm {t.arm} ({t.model})"
-        if untreated:
-            found.append(
-                Problem(
-                    code="untreated_arm" if t.is_untreated else "untreated_runs",
-                    sentence=f"{where}: in {untreated} of {t.n_runs} runs its trigger fired and no "
-                    "edit was made",
-                    remedy="see tables/treatment.csv; runs of another version, or a broken policy: "
-                    "run the arm again in a new folder",
-                    blocks=t.is_untreated,
-                )
-            )
-        if t.arm in baseline_arms and t.edits:
-            found.append(
-                Problem(
-                    code="treated_baseline",
-                    sentence=f"{where} is to show everything, and edits were made "
-                    f"({t.edits_sentence})",
-                    remedy="it is no baseline: run it again in a new folder",
-                )
-            )
-        elif unexpected:
-            found.append(
-                Problem(
-                    code="unexpected_edits",
-                    sentence=f"{where}: {unexpected} of {t.n_runs} runs were shown edits that the "
-                    "arm's policy, run again, does not make",
-                    remedy="see tables/treatment.csv; was the policy changed during the sweep?",
-                    blocks=unexpected == t.n_runs,
-                )
-            )
-    return found
 
 
 def _grades(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> list[Problem]:

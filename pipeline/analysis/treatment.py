@@ -13,6 +13,8 @@ from typing import Any
 
 import duckdb
 
+from pipeline.analysis.problem import Problem
+
 VERDICTS = ("treated", "declined", "not_triggered", "untreated", "unexpected", "unknown")
 """Edits were made; the model was asked and chose none; no occasion; an occasion and no edit; edits
 that the arm would not make; nobody looked."""
@@ -147,3 +149,46 @@ def _budgets(runs: Sequence[_Seen]) -> tuple[Budget, ...]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str]) -> list[Problem]:
+    """Return which arms did not do what they are named for: untreated runs, a pruned baseline.
+
+    One untreated run is a note; an arm of which none was treated, and a baseline with edits, are
+    not what they are called, and refuse the sweep.
+    """
+    found = []
+    for t in treatments:
+        untreated, unexpected = t.verdicts["untreated"], t.verdicts["unexpected"]
+        where = f"arm {t.arm} ({t.model})"
+        if untreated:
+            found.append(
+                Problem(
+                    code="untreated_arm" if t.is_untreated else "untreated_runs",
+                    sentence=f"{where}: in {untreated} of {t.n_runs} runs its trigger fired and no "
+                    "edit was made",
+                    remedy="see tables/treatment.csv; runs of another version, or a broken policy: "
+                    "run the arm again in a new folder",
+                    blocks=t.is_untreated,
+                )
+            )
+        if t.arm in baseline_arms and t.edits:
+            found.append(
+                Problem(
+                    code="treated_baseline",
+                    sentence=f"{where} is to show everything, and edits were made "
+                    f"({t.edits_sentence})",
+                    remedy="it is no baseline: run it again in a new folder",
+                )
+            )
+        elif unexpected:
+            found.append(
+                Problem(
+                    code="unexpected_edits",
+                    sentence=f"{where}: {unexpected} of {t.n_runs} runs were shown edits that the "
+                    "arm's policy, run again, does not make",
+                    remedy="see tables/treatment.csv; was the policy changed during the sweep?",
+                    blocks=unexpected == t.n_runs,
+                )
+            )
+    return found

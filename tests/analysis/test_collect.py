@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.analysis.behaviour import collect
 from pipeline.analysis.behaviour.collect import chosen_numbers, collected
+from pipeline.analysis.behaviour.recalls import recalled_number
 from pipeline.analysis.tables import open_tables
 from pipeline.records.layout import Layout
 
@@ -69,3 +70,47 @@ def test_reading_in_small_parts_finds_the_same(pristine: Path, monkeypatch: pyte
         assert parts.hazards[key].pruned_events == pytest.approx(hazard.pruned_events)
     for name, values in whole.columns.items():
         assert parts.columns[name].sum() == values.sum()
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ('{"id": 3}', 3),
+        ('{"id": "3"}', 3),
+        ("recall 3", 3),
+        ("recall(3)", 3),
+        ("recall", None),
+        ('{"id": []}', None),
+        ("[1]", None),
+    ],
+)
+def test_a_recall_names_an_output_or_none(command: str, number: int | None):
+    assert recalled_number(command) == number
+
+
+def test_only_recalls_of_outputs_that_were_gone_are_counted(sweep: Path):
+    run_id = ""
+    for path in Layout(sweep).table("messages").glob("*.parquet"):
+        table = pq.read_table(path)
+        rows = table.to_pylist()
+        pruned = next((r for r in rows if r["pruned_at_call"] is not None), None)
+        if pruned is None:
+            continue
+        run_id = pruned["run_id"]
+        mine = [r for r in rows if r["run_id"] == run_id]
+        outputs = [r for r in mine if r["tool"] and r["tool"] != "planctl"]
+        number = 1 + outputs.index(pruned)
+        shown = 1 + next(i for i, r in enumerate(outputs) if r["pruned_at_call"] is None)
+        last = mine[-1]
+        rows += [
+            {**last, "message_index": last["message_index"] + k, "tool": "recall", "command": text}
+            for k, text in enumerate(
+                (f'{{"id": {number}}}', f"recall {shown}", '{"id": 999}', "recall"), start=1
+            )
+        ]
+        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+        break
+    behaviour = behaviour_of(sweep)
+    counts = dict(zip(behaviour.run_ids, behaviour.columns["n_recalls"].tolist(), strict=True))
+    assert counts.pop(run_id) == 1.0
+    assert set(counts.values()) == {0.0}

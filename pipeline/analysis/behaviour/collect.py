@@ -26,6 +26,7 @@ from pipeline.analysis.behaviour.commands import (
     named_commit,
 )
 from pipeline.analysis.behaviour.lines import DistinctLines, distinct_lines
+from pipeline.analysis.behaviour.recalls import Recalls, recalls_asked, recalls_by_run
 from pipeline.analysis.behaviour.refetch import (
     NEVER,
     Outputs,
@@ -90,9 +91,9 @@ def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> B
     columns: dict[str, list[FloatArray]] = defaultdict(list)
     hazards: dict[ArmKey, Hazard] = defaultdict(no_hazard)
     tables: list[pa.Table] = []
-    choices = _choices(connection)
+    choices, recalls = _choices(connection), recalls_asked(connection)
     for rows in _batches(connection, files):
-        batch = _Batch(rows, choices)
+        batch = _Batch(rows, choices, recalls)
         run_ids += batch.run_ids
         for name, values in batch.run_columns().items():
             columns[name].append(values)
@@ -169,9 +170,11 @@ def _batched_files(files: Sequence[Path]) -> Iterator[tuple[list[Path], int]]:
 class _Batch:
     """The outputs of some runs, worked out once."""
 
-    def __init__(self, rows: pa.Table, choices: Mapping[str, Mapping[int, int]]) -> None:
+    def __init__(
+        self, rows: pa.Table, choices: Mapping[str, Mapping[int, int]], recalls: Recalls
+    ) -> None:
         self._rows = rows
-        self._choices = choices
+        self._choices, self._recalls = choices, recalls
         runs = rows["run_id"].combine_chunks().dictionary_encode()
         self.run_ids: list[str] = runs.dictionary.to_pylist()
         run = _ints(runs.indices)
@@ -212,6 +215,12 @@ class _Batch:
             "n_refetches_partly": counted(reader[(share > 0) & (share < 1)]),
             "n_refetches_visible": counted(reader[share >= 1]),
             "n_refetches_verifying": counted(reader[found.verifies]),
+            "n_recalls": recalls_by_run(
+                self._recalls,
+                self.run_ids,
+                first=np.searchsorted(self.outputs.run, np.arange(n + 1)),
+                pruned_at_call=self.outputs.pruned_at_call,
+            ),
         }
         for kind in Kind:
             columns[f"n_{kind.value}"] = counted(self.outputs.run[self._kinds == kind.value])

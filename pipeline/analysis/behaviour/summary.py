@@ -45,6 +45,8 @@ class ArmBehaviour:
     source_visible: float
     verifying: float
     """Share of re-fetches after a write to the same file."""
+    recalls: float
+    """Pruned outputs shown again by the tool `recall`; in no other count."""
     distance_median: float
     """Turns between a re-fetch and its source."""
     hazard: Hazard
@@ -153,6 +155,7 @@ def _arm_behaviour(
         source_partly=_divided(float(np.nansum(column("n_refetches_partly"))), refetches),
         source_visible=_divided(float(np.nansum(column("n_refetches_visible"))), refetches),
         verifying=_divided(float(np.nansum(column("n_refetches_verifying"))), refetches),
+        recalls=mean(column("n_recalls")),
         distance_median=float(np.median(distances)) if len(distances) else float("nan"),
         hazard=hazard,
         distances=distances,

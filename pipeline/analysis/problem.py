@@ -1,0 +1,14 @@
+"""What makes results doubtful, in the words that a reader needs to mend it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that makes results doubtful."""
+
+    code: str
+    sentence: str
+    remedy: str
+    blocks: bool = True
+    """False: a note that every reader should see, which refuses nothing."""
