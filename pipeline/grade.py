@@ -71,7 +71,10 @@ def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
         parser.error(f"--from-log also needs {', '.join(missing)}")
     row = select_rows(load_rows(options.dataset), instance_ids=[options.instance])[0]
     patch = options.patch.read_bytes().decode("utf-8", "replace")
-    report = grade_log(options.from_log, row, patch)
+    try:
+        report = grade_log(options.from_log, row, patch)
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{options.from_log} is no test log: {error}") from None
     if options.json:
         print(json.dumps({options.instance: report}))
         return 0

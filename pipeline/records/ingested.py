@@ -7,6 +7,7 @@ the files' format is `mini_traj`'s part; tokens are counted by whom the door say
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.records.journal import Journal
+from pipeline.records.journal import RUN_JSON, Journal, json_of
 from pipeline.records.layout import Layout
 from pipeline.records.mini_export import record_from_export
 from pipeline.records.mini_traj import Count, MiniRun, trajectory_from_mini
@@ -113,10 +114,23 @@ def _read(
         if exported is not None:
             return exported
         run = trajectory_from_mini(data, count)
+        record = record_of(run, path, content, origin, seeds)
+        _check_readable(record)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         report.bad[path] = f"{type(error).__name__}: {error}"
         return None
-    return record_of(run, path, content, origin, seeds)
+    return record
+
+
+def _check_readable(record: RunRecord) -> None:
+    """Raise `ValueError` unless the journal could give back what it is given.
+
+    A foreign file may have anything in its fields; one such record would keep the whole folder from
+    being compacted.
+    """
+    with warnings.catch_warnings(action="ignore"):
+        data = json_of(RUN_JSON, record)
+    RUN_JSON.validate_json(data)
 
 
 def record_of(

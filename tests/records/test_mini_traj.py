@@ -253,3 +253,15 @@ def test_reading_an_export_again_changes_nothing(tmp_path: Path) -> None:
         assert ingest_door.main([str(tmp_path / "run.traj.json"), "--out", str(out)]) == 0
     (row,) = pq.read_table(out / "tables/runs").to_pylist()
     assert (row["run_id"], row["evidence"], row["arm"]) == (run.run_id, "sim", "plan_prune")
+
+
+@pytest.mark.parametrize("odd", [{"role": 7}, {"role": ["x"]}])
+def test_a_file_with_odd_fields_is_left_out_and_spoils_nothing(tmp_path: Path, odd: Any) -> None:
+    good, bad = tmp_path / "good.traj.json", tmp_path / "bad.traj.json"
+    good.write_text(json.dumps(mini_from_record(full_run())))
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, odd]
+    data = {"trajectory_format": "mini-swe-agent-1.1", "messages": messages, "info": {}}
+    bad.write_text(json.dumps(data))
+    out = tmp_path / "out"
+    assert ingest_door.main([str(bad), str(good), "--out", str(out)]) == 1
+    assert pq.read_table(out / "tables/runs").num_rows == 1
