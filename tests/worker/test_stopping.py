@@ -37,12 +37,15 @@ def test_signals_become_reasons_and_wake_the_loop(tmp_path: Path) -> None:
         restore()
 
 
-def test_termination_is_more_urgent_than_anything(watch: StopWatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_termination_is_more_urgent_than_anything(
+    watch: StopWatch, tmp_path: Path, number: int
+) -> None:
     (tmp_path / "drain").touch()
     assert watch.reason() is Stop.DRAIN
     os.kill(os.getpid(), signal.SIGUSR2)
     assert watch.reason() is Stop.TIME_LIMIT
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
     assert watch.reason() is Stop.TERMINATED
     assert watch.terminated
 
