@@ -40,12 +40,13 @@ class DiscardAnytimePolicy:
                 continue
             text = f"[output {ids[message.index]}]\n{shown_content(message, standing)}"
             if nudged and message is outputs[-1]:
-                text += "\n" + _nudge(results)
+                text += "\n" + nudge(results)
             edits.append(content_edit(message, text, "stamp"))
         return edits
 
 
-def _nudge(results: int) -> str:
+def nudge(results: int) -> str:
+    """Return the reminder at a number of tool results."""
     return (
         f"[There are {results} tool results by now. If you no longer need some of the outputs,"
         f" {prune_tool.NAME} with their numbers removes them; you need not remove any.]"

@@ -16,8 +16,8 @@ from pipeline.serving.sim.cleanup import chosen_ids
 from pipeline.serving.sim.progress import progress_of
 from pipeline.serving.sim.recipe import UNKNOWN_INSTANCE, RecipeBook
 from pipeline.serving.sim.speech import FENCE, Act, Reply, as_block, thinking
-from pipeline.serving.sim.step import Scene, next_move
-from pipeline.serving.sim.view import View, view_of
+from pipeline.serving.sim.step import Move, Scene, next_move
+from pipeline.serving.sim.view import Listed, View, view_of
 
 _PLAN_VERBS = ("set", "start", "complete", "add", "drop", "rename", "show")
 
@@ -84,8 +84,10 @@ def _step(
         rng=rng,
         plan_verbs=verbs,
         one_act=is_text_mode,
+        # Text mode has no tool list; the placeholders say what can be done.
+        may_recall=is_text_mode or "recall" in question.tool_names,
     )
-    move = next_move(scene)
+    move = _with_pruning(next_move(scene), scene)
     mark = move.place.mark(len(recipe.steps), progress.turn)
     reasoning = thinking(rng, move.about)
     if is_text_mode:
@@ -93,6 +95,25 @@ def _step(
         return Reply(content=f"{thought}\n\n{as_block(move.acts[0])}")
     said = f"{move.about[:1].upper()}{move.about[1:]}. {mark}"
     return Reply(content=said, reasoning=reasoning, acts=move.acts)
+
+
+def _with_pruning(move: Move, scene: Scene) -> Move:
+    """Return the move after what the agent was reminded of: that it may prune outputs."""
+    if not scene.view.nudged:
+        return move
+    numbered = [
+        Listed(observation_id=action.output_id, description=action.command)
+        for action in scene.view.actions[:-1]
+        if action.output_id is not None and action.output is not None
+    ]
+    place = scene.progress.place
+    ids = chosen_ids(numbered, scene.recipe, next_step=max(1, place.step), rng=scene.rng)
+    if not ids:
+        return move
+    prune = Act("prune_observations", {"ids": ids})
+    if scene.one_act:
+        return Move(acts=(prune,), place=place, about="drop what is no longer needed")
+    return Move(acts=(prune, *move.acts), place=move.place, about=move.about)
 
 
 def _plan_verbs(question: Question, view: View, *, is_text_mode: bool) -> frozenset[str]:

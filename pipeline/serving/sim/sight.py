@@ -145,3 +145,17 @@ def reading_command(need: Need, *, style: int, margin: int) -> str:
         return f"sed -n '{start},{end}p' {need.path}"
     program = "cat -n" if style == 1 else "nl -ba"
     return f"{program} {need.path} | sed -n '{start},{end}p'"
+
+
+def recall_of(actions: Sequence[Action], need: Need) -> int | None:
+    """Return the number under which hidden output of the needed lines can be had again.
+
+    The newest wins. What was read before the last edit of the file is of no use.
+    """
+    for action in reversed(actions):
+        if action.tool == "bash" and writes_to(action.command, need.path):
+            return None
+        read = read_of(action.command)
+        if action.recall_id is not None and read is not None and read.overlaps(need):
+            return action.recall_id
+    return None

@@ -73,6 +73,8 @@ def as_block(act: Act) -> str:
         line = f"planctl {_plan_words(act.arguments)}"
     elif act.tool == "prune_observations":
         line = " ".join(("prune_observations", *map(str, act.arguments["ids"])))
+    elif act.tool == "recall":
+        line = f"recall {act.arguments['id']}"
     else:
         line = str(act.arguments["command"])
     return f"```{FENCE}\n{line}\n```"

@@ -6,7 +6,12 @@ from random import Random
 from pipeline.serving.sim.edits import chosen_edit, edit_command
 from pipeline.serving.sim.progress import CLOSING, Place, Progress, n_checks, times_read
 from pipeline.serving.sim.recipe import Need, Recipe, RecipeStep
-from pipeline.serving.sim.sight import missing_needs, reading_command, shows_old_text
+from pipeline.serving.sim.sight import (
+    missing_needs,
+    reading_command,
+    recall_of,
+    shows_old_text,
+)
 from pipeline.serving.sim.speech import Act, bash
 from pipeline.serving.sim.view import View
 
@@ -18,6 +23,8 @@ P_DETOUR = 0.22
 P_SKIP = 0.12
 P_TOGETHER = 0.3
 P_TRUST_STALE = 0.3
+P_RECALL = 0.8
+"""Chance to recall a pruned output where that is possible, instead of running a command again."""
 P_GIVE_UP = 0.005
 """Chance of giving up where nothing but the task is shown: the only way such a run can end."""
 READS_BEFORE_BLIND = 4
@@ -35,6 +42,8 @@ class Scene:
     plan_verbs: frozenset[str]
     one_act: bool
     """Text mode: one action an answer."""
+    may_recall: bool = False
+    """There is a tool that shows pruned outputs again."""
 
     @property
     def step(self) -> RecipeStep:
@@ -63,6 +72,7 @@ class Scene:
             rng=self.rng,
             plan_verbs=self.plan_verbs,
             one_act=self.one_act,
+            may_recall=self.may_recall,
         )
 
 
@@ -152,8 +162,12 @@ def _edit(scene: Scene) -> Move:
     blind = bool(missing) and _has_lost_patience(scene, missing)
     if missing and not blind:
         reads = missing if scene.together() else missing[:1]
+        acts: list[Act] = []
+        for act in (_shown_again(scene, need) for need in reads):
+            # One recall may serve two needs.
+            acts += [] if act in acts else [act]
         return Move(
-            acts=tuple(bash(_reading(scene, need)) for need in reads),
+            acts=tuple(acts),
             place=place,
             about=f"read {reads[0].path} around line {reads[0].start}",
         )
@@ -183,6 +197,14 @@ def _has_lost_patience(scene: Scene, missing: list[Need]) -> bool:
         return True
     allowed = READS_BEFORE_BLIND + len(scene.step.needs)
     return any(times_read(since, need.path) >= allowed for need in missing)
+
+
+def _shown_again(scene: Scene, need: Need) -> Act:
+    """Return the act that brings needed lines into view: a recall, or a command."""
+    number = recall_of(scene.view.actions, need) if scene.may_recall else None
+    if number is not None and scene.chance(P_RECALL):
+        return Act("recall", {"id": number})
+    return bash(_reading(scene, need))
 
 
 def _reading(scene: Scene, need: Need) -> str:

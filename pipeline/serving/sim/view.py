@@ -7,7 +7,7 @@ message are all the same to the agent: it does not see the text.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.serving.sim.prompt import text_of
@@ -22,6 +22,11 @@ _HIDING = re.compile(
     r"|left out)\b",
     re.I,
 )
+NUDGE = "prune_observations with their numbers removes them"
+"""Words of the reminder that outputs may be pruned in an ordinary turn (METHODS 2)."""
+
+_STAMP = re.compile(r"\[output (\d+)\]\n")
+_RECALL = re.compile(r"\brecall\(id=(\d+)\)")
 _LISTED = re.compile(r"^\s*(?:[-*]\s*)?(?:\[(\d+)\]|#(\d+)\b)(.*)$", re.MULTILINE)
 
 
@@ -35,6 +40,10 @@ class Action:
     arguments: Mapping[str, Any]
     output: str | None
     """None: not shown."""
+    output_id: int | None = None
+    """The number that stands on the output, where outputs are numbered as they arrive."""
+    recall_id: int | None = None
+    """The number under which a hidden output can be had again, where its placeholder says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +67,8 @@ class View:
     """Assistant messages shown."""
     last: str
     """Text of the last message."""
+    nudged: bool = False
+    """The newest outputs come with a reminder that some may be pruned."""
 
     @property
     def is_cleanup(self) -> bool:
@@ -82,15 +93,31 @@ def view_of(messages: Sequence[Mapping[str, Any]]) -> View:
     # part of the opening.
     split = min(split, 1 + sum(1 for m in messages[:1] if m.get("role") == "system"))
     actions: list[Action] = []
+    newest = split
     for i in range(split, len(messages)):
         if messages[i].get("role") == "assistant":
             actions.extend(_actions(messages, i))
+            newest = i + 1
     return View(
         opening="\n".join(text_of(m.get("content")) for m in messages[:split]),
-        actions=tuple(actions),
+        actions=_with_recalled(actions),
         texts=tuple(text_of(m.get("content")) for m in messages[split:]),
         n_turns=sum(1 for m in messages if m.get("role") == "assistant"),
         last=text_of(messages[-1].get("content")) if messages else "",
+        nudged=any(NUDGE in text_of(m.get("content")) for m in messages[newest:]),
+    )
+
+
+def _with_recalled(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Return the actions with recalled outputs at their old places.
+
+    There they are as old as they are: an edit made since then counts.
+    """
+    asked = ((a.arguments.get("id"), a.output) for a in actions if a.tool == "recall")
+    recalled = {number: output for number, output in asked if isinstance(number, int)}
+    return tuple(
+        replace(a, output=recalled[a.recall_id], recall_id=None) if a.recall_id in recalled else a
+        for a in actions
     )
 
 
@@ -107,7 +134,8 @@ def _actions(messages: Sequence[Mapping[str, Any]], at: int) -> list[Action]:
     block = _FENCE.search(text_of(messages[at].get("content")))
     if block is None:
         return []
-    return [written_action(block.group(1), shown_output(results.get(None)))]
+    result = results.get(None)
+    return [_numbered(written_action(block.group(1), shown_output(result)), result)]
 
 
 def _called(call: Mapping[str, Any], result: str | None) -> Action:
@@ -118,11 +146,25 @@ def _called(call: Mapping[str, Any], result: str | None) -> Action:
         arguments = {}
     if not isinstance(arguments, dict):
         arguments = {}
-    return Action(
+    action = Action(
         tool=str(function.get("name", "")),
         command=str(arguments.get("command", "")),
         arguments=arguments,
         output=shown_output(result),
+    )
+    return _numbered(action, result)
+
+
+def _numbered(action: Action, result: str | None) -> Action:
+    """Return the action with the numbers that its result names."""
+    if result is None or action.tool != "bash":
+        return action
+    stamp = _STAMP.match(result)
+    offer = _RECALL.search(result) if action.output is None else None
+    return replace(
+        action,
+        output_id=int(stamp[1]) if stamp else None,
+        recall_id=int(offer[1]) if offer else None,
     )
 
 
@@ -142,6 +184,8 @@ def written_action(block: str, output: str | None = None) -> Action:
     if word == "prune_observations":
         ids = [int(i) for i in rest.split() if i.isdigit()]
         return Action(tool=word, arguments={"ids": ids}, output=output)
+    if word == "recall" and rest.strip().isdigit():
+        return Action(tool=word, arguments={"id": int(rest)}, output=output)
     return Action(tool="bash", command=block, arguments={"command": block}, output=output)
 
 
