@@ -7,6 +7,7 @@ tables or straight from a record; statistics over them are made elsewhere.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -17,11 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.records.failure import FailureClass
+from pipeline.records.journal import frame_at, run_of
 from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
 from pipeline.records.layout import Layout
 from pipeline.records.rows import Row
 from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
 from pipeline.records.schema import check_version
+from pipeline.records.states import RunState
 from pipeline.records.trajectory import (
     Decision,
     Edit,
@@ -148,6 +151,18 @@ def tool_lists(layout: Layout) -> dict[str, str]:
     """Return the tool lists that calls name by hash."""
     path = layout.table_file("tools")
     return {r["tools_sha256"]: r["tools"] for r in _rows_of(path)} if path.exists() else {}
+
+
+def recorded_run(layout: Layout, state: RunState) -> RunRecord:
+    """Return the record that is a run's result, from the tables where its journal is gone.
+
+    Raises:
+        KeyError: neither journal nor tables hold it.
+    """
+    if state.journal is not None and state.offset is not None:
+        with suppress(FileNotFoundError):
+            return run_of(frame_at(layout.journal(state.journal), state.offset))
+    return record_from(run_tables(state.run_id, layout), tool_lists(layout))
 
 
 def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:

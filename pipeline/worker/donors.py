@@ -1,16 +1,16 @@
 """What a run of a matched arm gets from its donors: their finished runs set its budget.
 
-Owns reading donors back from the journals and measuring them; which runs are donors is decided
-where the plan is read, what a budget does to an arm in `pipeline.context.budget`.
+Owns reading donors back and measuring them; which runs are donors is decided where the plan is
+read, what a budget does to an arm in `pipeline.context.budget`.
 """
 
 from collections.abc import Mapping, Sequence
 
 from pipeline.context.budget import DonorBudget, Measured, donor_budget
-from pipeline.records.journal import frame_at, run_of
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
 from pipeline.records.pruning import prunings_of
+from pipeline.records.rebuild import recorded_run
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import run_states
 from pipeline.spec.arm import ArmSpec
@@ -36,10 +36,8 @@ class Donors:
         measured = []
         for run_id in self._donors.get(planned.run_id, ()):
             state = states.get(run_id)
-            if state is None or state.to_run or state.journal is None or state.offset is None:
-                continue
-            frame = frame_at(self._layout.journal(state.journal), state.offset)
-            measured.append(measured_from(run_of(frame)))
+            if state is not None and not state.to_run:
+                measured.append(measured_from(recorded_run(self._layout, state)))
         return donor_budget(arm, measured, instance_id=planned.instance_id, seed=planned.seed)
 
 

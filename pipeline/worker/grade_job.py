@@ -27,10 +27,11 @@ from pipeline.host.environment import environment
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
 from pipeline.records.failure import DiskError, GradeClass
 from pipeline.records.grade_record import GradeRecord, PatchKind
-from pipeline.records.journal import Journal, frame_at, new_journal, run_of
+from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock, read_rows
 from pipeline.records.plan import blocks_of, read_plan
+from pipeline.records.rebuild import recorded_run
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
@@ -208,9 +209,7 @@ class GradeWorker:
         assert self._journal is not None
         journal, bench = self._journal, self._bench
         state = self._ledger.states.state_of(assignment.run.run_id)
-        assert state.journal is not None
-        assert state.offset is not None
-        run = run_of(frame_at(self._layout.journal(state.journal), state.offset))
+        run = recorded_run(self._layout, state)
         kinds: list[PatchKind] = ["submitted"] if state.to_grade else []
         kinds += ["limit"] if limit_to_grade(state) else []
         if not kinds and state.grade_class is not None:

@@ -21,6 +21,7 @@ from pipeline.records.journal import grade_of, scan
 from pipeline.records.layout import Layout
 from pipeline.records.lock import read_rows, rows_bytes
 from pipeline.records.states import run_states
+from pipeline.records.tables import compact
 from pipeline.worker import grade_job, rollout_job
 from pipeline.worker.grade_cache import cached_grades
 from tests.worker.conftest import StartWorker, launched
@@ -140,6 +141,14 @@ def test_runs_without_a_result_get_no_grade_and_are_named(
     assert grade_job.main(str(layout.root), 0)["graded"] == 0
     assert grades(layout) == []
     assert "4 runs have no result yet" in capfd.readouterr().out
+
+
+def test_runs_are_graded_from_the_tables_where_their_journal_is_gone(layout: Layout) -> None:
+    compact(layout)
+    for path in layout.journal_paths():
+        path.unlink()
+    assert grade_job.main(str(layout.root), 0)["graded"] == 4
+    assert sum(bool(state.resolved) for state in run_states(layout).values()) == 2
 
 
 def test_what_the_tests_printed_is_kept_in_one_archive_a_worker(layout: Layout) -> None:
