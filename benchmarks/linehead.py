@@ -1,6 +1,6 @@
 """Does a head on a real backbone beat rules that look at no state? One fold a recorded task.
 
-    python -m benchmarks.linehead FEATURES OUT [--epochs N] [--first-lr X] [--variants]
+    python -m benchmarks.linehead FEATURES OUT [--epochs N] [--first-lr X] [--batch N] [--variants]
 
 FEATURES comes from `python -m pipeline.linehead features`. Each instance is the test set once: the
 head, its epoch and its threshold come from the others alone. Prints, per fold and over all folds'
@@ -36,6 +36,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--first-lr", type=float, default=3e-5)
+    parser.add_argument("--batch", type=int, default=8, help="outputs a step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variants", action="store_true", help="the loss ablations too")
     options = parser.parse_args()
@@ -110,6 +111,7 @@ def jobs(options, instance, split):
         epochs=options.epochs,
         first_lr=options.first_lr,
         last_lr=options.first_lr / 2,
+        batch_samples=options.batch,
         seed=options.seed,
     )
     job = TrainJob(
