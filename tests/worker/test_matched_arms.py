@@ -39,6 +39,7 @@ def test_a_matched_arm_gets_its_donors_mean_and_says_so(
         assert extra["budget"]["donor_seeds"] == [1 - seed]
         assert extra["budget"]["capped_donor_seeds"] == [1 - seed]
         assert extra["budget"]["parameter"] == "keep_last_turns"
+        assert extra["budget"]["match_on"] == "mean_prompt"
         assert runs["matched", seed]["phase"] == 2
         assert runs["matched", seed]["started_at"] >= donor["finished_at"]
 
