@@ -86,7 +86,7 @@ class PlanPrunePolicy:
             live,
             self._placeholder,
             note=choice.note if self._spec.keep_note else "",
-            recall=self._spec.recall,
+            offer=_recall_offer(self._form.text_mode) if self._spec.recall else "",
         )
         if self._spec.prune_reasoning:
             edits += self._reasoning_of_finished(trajectory)
@@ -190,14 +190,21 @@ def pruned(
     placeholder: str | None,
     *,
     note: str = "",
-    recall: bool = False,
+    offer: str = "",
 ) -> list[Edit]:
-    """Return the edits that carry a choice out; a note goes to the newest pruned output."""
+    """Return the edits that carry a choice out; a note goes to the newest pruned output.
+
+    Args:
+        choice: what to prune.
+        live: the outputs still in the view, by number.
+        placeholder: the arm's wording, None for the policy's own.
+        note: what the model wants kept of them.
+        offer: how each output may be had again, `{id}` standing for its number.
+    """
     edits = []
     for number in choice.chosen:
         text = placeholder_text(placeholder, live[number], number)
-        if recall:
-            text += f" recall(id={number}) shows it again."
+        text += offer.replace("{id}", str(number))
         if note and number == choice.chosen[-1]:
             text += f" Note: {note}"
         edits.append(content_edit(live[number], text, REASON))
@@ -220,3 +227,8 @@ def asked_in_turn(
             choice = judged(answer, trajectory, merged(standing, edits), live)
             edits += pruned(choice, live, placeholder)
     return edits
+
+
+def _recall_offer(text_mode: bool) -> str:
+    """Return what a placeholder says of the tool `recall`, as the model has to write it."""
+    return f" {'`recall {id}`' if text_mode else 'recall(id={id})'} shows it again."

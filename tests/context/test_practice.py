@@ -141,6 +141,12 @@ def test_a_recalled_output_comes_back_as_a_result_and_its_place_stays_pruned() -
     assert recalled_text("recall 1", result.trajectory) == text
 
 
+def test_in_text_mode_the_placeholder_says_the_line_that_recalls() -> None:
+    script = rounds(set_plan(2), read("a.py"), read("b.py"), planctl(("complete", 1)))
+    pruning = ran(arm("plan_prune_recall"), script, prunes(1), text_mode=True)
+    assert shown(pruning)[5] == "[Earlier command output omitted.] `recall 1` shows it again."
+
+
 def test_tools_answer_in_ordinary_turns_only_where_the_arm_says_so() -> None:
     result = ran(arm("full_history"), rounds(read("a.py")))
     assert context_tool(arm("full_history")) is None

@@ -101,7 +101,8 @@ def test_a_recalled_output_counts_as_seen_where_it_first_stood():
 
 
 def test_in_text_mode_a_recall_is_a_line(book: RecipeBook):
-    messages = history(("cat stats.py", GONE), text_mode=True)
+    gone = f"{PLACEHOLDER} `recall 3` shows it again."
+    messages = history(("cat stats.py", gone), text_mode=True)
     written = [reply.content for reply in replies(book, messages)]
     assert any("```mswea_bash_command\nrecall 3\n```" in text for text in written)
     (asked,) = view_of(history(("recall 3", "x = 1"), text_mode=True)).actions

@@ -26,7 +26,7 @@ NUDGE = "prune_observations with their numbers removes them"
 """Words of the reminder that outputs may be pruned in an ordinary turn (METHODS 2)."""
 
 _STAMP = re.compile(r"\[output (\d+)\]\n")
-_RECALL = re.compile(r"\brecall\(id=(\d+)\)")
+_RECALL = re.compile(r"\brecall(?:\(id=| )(\d+)[)`]")
 _LISTED = re.compile(r"^\s*(?:[-*]\s*)?(?:\[(\d+)\]|#(\d+)\b)(.*)$", re.MULTILINE)
 
 
