@@ -6,6 +6,7 @@ does about its end is `pipeline.worker.deadline`.
 
 import re
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,4 +76,6 @@ def requeue(job: SlurmJob) -> str | None:
     Slurm ends the job at once, so this is the last thing a worker does.
     """
     done = run_command(["scontrol", "requeue", job.job_id], timeout_s=COMMAND_TIMEOUT_S)
-    return None if done.returncode == 0 else done.text.strip() or f"status {done.returncode}"
+    # Slurm may end the command with the job, before it has said that all is well.
+    agreed = done.returncode in (0, -signal.SIGTERM)
+    return None if agreed else done.text.strip() or f"status {done.returncode}"

@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pipeline.host.log import say
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.cache_folder import fresh_cache
@@ -325,7 +326,7 @@ class VllmServer:
         return f"the end of {self._log}:\n{log_tail(self._log)}"
 
     def _note(self, text: str) -> None:
-        sys.stderr.write(f"server of {self._model.name}: {text}\n")
+        say(f"server of {self._model.name}: {text}")
 
 
 def log_tail(log: Path, n_lines: int = TAIL_LINES) -> str:

@@ -24,6 +24,7 @@ from pipeline.grading.cache import GradeCache, GradeKey
 from pipeline.grading.harness import grade_patch, harness_version, official
 from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
 from pipeline.host.environment import environment
+from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
 from pipeline.records.failure import DiskError, GradeClass
 from pipeline.records.grade_record import GradeRecord, PatchKind
@@ -79,7 +80,7 @@ def main(results: str, index: int) -> dict[str, Any]:
         summary["requeued"] = requeued(
             job, worker.loop, layout, worker.has_open, lock.spec.cluster.max_requeues
         )
-        sys.stdout.write(f"{summary}\n")
+        say(str(summary))
         return summary
     finally:
         restore()
@@ -241,14 +242,14 @@ class GradeWorker:
         root = self._layout.root
         if ungraded:
             named = "\n".join(f"  {run.run_id}" for run in ungraded[:10])
-            sys.stdout.write(
+            say(
                 f"{len(ungraded)} runs are not graded yet:\n{named}\n"
-                f"grade them with: python -m pipeline.grade {root}\n"
+                f"grade them with: python -m pipeline.grade {root}"
             )
         if missing:
-            sys.stdout.write(
+            say(
                 f"{len(missing)} runs have no result yet and get no grade; "
-                "launch the sweep again to run them\n"
+                "launch the sweep again to run them"
             )
 
 
@@ -266,7 +267,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         tried = _graded(row, patch, sha256, digest, bench)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"grading {run.run_id}:\n{traceback.format_exc()}")
+        say(f"grading {run.run_id}:\n{traceback.format_exc()}")
         tried = Tried(grade=infra_failed(patch, reason=reason))
     grade = tried.grade
     _keep_log(run.run_id, kind, attempt, grade, bench)

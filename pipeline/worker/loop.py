@@ -6,12 +6,12 @@ it; both are passed in. Nothing here knows a server, a sandbox or a journal.
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pipeline.host.log import say
 from pipeline.records.failure import DiskError, InfraError, NodeError
 from pipeline.worker.blocks import Assignment, BlockQueue, Outlook
 from pipeline.worker.deadline import Deadline
@@ -104,9 +104,9 @@ class WorkLoop:
         if self._fatal is not None:
             raise self._fatal
         if not self._deadline.may_start():
-            sys.stderr.write(
+            say(
                 f"nothing started: {self._deadline.left_s:.0f} s are left, and one is expected to "
-                f"take {self._deadline.run_s:.0f} s; give the job more time\n"
+                f"take {self._deadline.run_s:.0f} s; give the job more time"
             )
         return False
 
@@ -156,7 +156,7 @@ class WorkLoop:
             except DiskError as error:
                 if time.monotonic() > give_up_s or self.should_stop():
                     raise
-                sys.stderr.write(f"{error}\n")
+                say(str(error))
                 time.sleep(DISK_RETRY_S)
 
     # --- parts ---
@@ -179,7 +179,7 @@ class WorkLoop:
     def _note_unclaimable(self, error: OSError, now_s: float) -> None:
         if self._unclaimable_since_s is None:
             self._unclaimable_since_s = now_s
-            sys.stderr.write(f"cannot claim, trying again for {DISK_PATIENCE_S:.0f} s: {error}\n")
+            say(f"cannot claim, trying again for {DISK_PATIENCE_S:.0f} s: {error}")
         elif now_s - self._unclaimable_since_s > DISK_PATIENCE_S:
             self._fatal = DiskError(f"no claim could be written: {error}")
 

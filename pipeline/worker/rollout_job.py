@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.host.environment import environment
+from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
@@ -69,7 +70,7 @@ def _worked(
         board.release_all()
         board.stop_heartbeat()
     summary["requeued"] = requeued(job, worker.loop, layout, worker.has_open, site.max_requeues)
-    sys.stdout.write(f"{summary}\n")
+    say(str(summary))
     return summary
 
 
@@ -91,7 +92,7 @@ def requeued(
         return False
     complaint = requeue(job)
     if complaint is not None:
-        sys.stderr.write(f"scontrol requeue {job.job_id}: {complaint}\n")
+        say(f"scontrol requeue {job.job_id}: {complaint}")
     return complaint is None
 
 

@@ -151,9 +151,8 @@ def test_results_wait_for_a_shared_folder_that_was_full_for_a_while(
     time.sleep(4)  # long enough for the runs in flight to end, with nowhere to go
     filler.unlink()
     assert sweep.finish() == undisturbed
-    assert sum("rollout" in name for name in sweep.attempts()) == 2, (
-        "the workers waited, none had to be started again"
-    )
+    # The workers waited: none had to be started again.
+    assert sum("rollout" in name for name in sweep.attempts()) == 2, sweep.logs()
     assert_nothing_left(sweep)
 
 

@@ -128,7 +128,7 @@ def test_a_broken_environment_is_tried_again_and_never_counts_as_unresolved(
     assert {run_id for run_id, s in states.items() if s.resolved is None} == submitted
     attempts = Counter(g.run_id for g in grades(layout) if g.patch_kind == "submitted")
     assert all(attempts[run_id] == 3 for run_id in submitted)
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     assert "runs are not graded yet" in told
     assert f"python -m pipeline.grade {layout.root}" in told
 
@@ -140,7 +140,7 @@ def test_runs_without_a_result_get_no_grade_and_are_named(
         path.unlink()
     assert grade_job.main(str(layout.root), 0)["graded"] == 0
     assert grades(layout) == []
-    assert "4 runs have no result yet" in capfd.readouterr().out
+    assert "4 runs have no result yet" in capfd.readouterr().err
 
 
 def test_runs_are_graded_from_the_tables_where_their_journal_is_gone(layout: Layout) -> None:
