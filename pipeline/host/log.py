@@ -1,7 +1,7 @@
 """What a worker tells people, said without risk: no word is worth a run.
 
 A job's output may lie on the very disk that is full, or go through a daemon of Slurm's that has
-died. Writing it then fails, and must not be what ends a run. Doors, which speak to a terminal, print.
+died. Writing it then fails, and must not be what ends a run. Doors speak to a terminal: they print.
 """
 
 import contextlib
