@@ -77,6 +77,8 @@ def _ingest(options: argparse.Namespace) -> int:
     if not (report.added or report.known or report.bad):
         print("ingest: no *.traj.json was found", file=sys.stderr)
         return 2
+    if report.added or report.known:
+        print(f"next: python -m pipeline.analyze {options.out} --allow-invalid")
     return 1 if report.bad else 0
 
 

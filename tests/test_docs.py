@@ -1,0 +1,136 @@
+"""What the pages name is there: links, commands and their flags, targets, configs, files."""
+
+import ast
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+FOLDERS = ("benchmarks", "conf", "containers", "docs", "pipeline", "slurm", "tests")
+EXAMPLES = {"conf/arm/keep_errors.yaml", "conf/sweep/mine.yaml", "tests/test_rules.py"}
+"""Files that a page tells its reader to write, or that its example run is about."""
+NO_HELP = {"pipeline.records.schema"}
+"""Modules that take no arguments: they print a page."""
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"python -m ((?:pipeline|tests)[\w.]*\w)([^`\n]*)")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+TARGET = re.compile(r"(?:`|^|\s{2}|then )make ([a-z][a-z-]+)\b(?=[`\s]|$)", re.MULTILINE)
+CONFIG = re.compile(r"(?<![\w.])(?:\+?(sweep|cluster|model|agent|benchmark|pricing))=([a-z]\w*)")
+FILE = re.compile(rf"(?<![\w./$-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into `page` may end with, by GitHub's rule."""
+    titles = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def commands() -> Iterator[tuple[str, str, str]]:
+    """Each page, module and rest of the line of a command that a page names."""
+    for page in PAGES:
+        # A line that ends with a backslash goes on.
+        for module, rest in COMMAND.findall(text_of(page).replace("\\\n", " ")):
+            yield page.name, module, rest.split(" # ")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(text_of(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        seen.add(page)
+        links = [link.partition("#")[0] for link in LINK.findall(text_of(page))]
+        found = [(page.parent / link).resolve() for link in links if link.endswith(".md")]
+        queue += [target for target in found if target.exists() and target not in seen]
+    lost = [page.name for page in (ROOT / "docs").glob("*.md") if page not in seen]
+    assert not lost
+
+
+def test_every_module_that_a_page_runs_exists() -> None:
+    named = {(page, module) for page, module, _ in commands()}
+    assert {module for _, module in named} >= {"pipeline.launch", "pipeline.analyze"}
+    assert not [pair for pair in named if importlib.util.find_spec(pair[1]) is None]
+
+
+def help_of(module: str, subcommand: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `python -m module [subcommand] --help` prints; it must end well."""
+    door = importlib.import_module(module + (".__main__" if module == "pipeline.linehead" else ""))
+    try:
+        status = door.main([*([subcommand] if subcommand else []), "--help"])
+    except SystemExit as end:
+        status = end.code
+    printed = capsys.readouterr().out
+    assert status in (0, None), f"{module} {subcommand} --help"
+    return printed
+
+
+def test_every_command_has_help_that_names_the_flags_of_the_pages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pages: dict[tuple[str, str], str] = {}
+    unknown = []
+    for page, module, rest in commands():
+        if module.count(".") > 1 or module.startswith("tests") or module in NO_HELP:
+            continue
+        first = rest.split()[0] if rest.split() else ""
+        subcommand = first if first in ("images", "dataset", "model") else ""
+        key = (module, subcommand)
+        if key not in pages:
+            pages[key] = help_of(module, subcommand, capsys)
+            assert pages[key].strip(), f"{module} --help prints nothing"
+        offered = set(FLAG.findall(pages[key]))
+        unknown += [f"{page}: {module}: {f}" for f in FLAG.findall(rest) if f not in offered]
+    assert not unknown
+
+
+def test_every_door_is_in_the_readme() -> None:
+    readme = text_of(ROOT / "README.md")
+    doors = {
+        path.stem
+        for path in (ROOT / "pipeline").glob("*.py")
+        if any(
+            isinstance(node, ast.FunctionDef) and node.name == "main"
+            for node in ast.parse(text_of(path)).body
+        )
+    }
+    assert "launch" in doors
+    assert not [door for door in sorted(doors) if f"python -m pipeline.{door}" not in readme]
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    named = {(page.name, t) for page in PAGES for t in TARGET.findall(text_of(page))}
+    assert {t for _, t in named} >= {"demo", "test", "check"}
+    assert not [pair for pair in named if pair[1] not in targets]
+
+
+def test_every_config_that_a_page_names_exists() -> None:
+    named = {(page.name, *pair) for page in PAGES for pair in CONFIG.findall(text_of(page))}
+    assert {("sweep", "full500"), ("cluster", "grace")} <= {(g, n) for _, g, n in named}
+    assert not [n for n in named if not (ROOT / "conf" / n[1] / f"{n[2]}.yaml").is_file()]
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    named = {(page.name, path) for page in PAGES for path in FILE.findall(text_of(page))}
+    assert ("README.md", "docs/grace.md") in named
+    assert not [pair for pair in named if not ((ROOT / pair[1]).exists() or pair[1] in EXAMPLES)]
