@@ -52,6 +52,7 @@ SOURCES: Mapping[str, str] = {
     "reuse_prune": "asked for by arXiv 2610.35496; the rule is ours",
     "agent_diet": "arXiv 2509.23586",
     "swe_pruner_pro": "arXiv 2607.18213",
+    "self_prune": "the self-pruning baseline of arXiv 2607.18213",
     "context_edit": "Anthropic's clear_tool_uses, as documented",
     "clear_thinking": "Anthropic's clear_thinking, as documented",
     "offload": "deepagents",
@@ -74,6 +75,7 @@ FOR_SIX_TURNS: Mapping[str, Mapping[str, Any]] = {
     "observation_mask_polling": {"keep_last_turns": 2, "polling": 1},
     "every_k": {"every_k": 4},
     "swe_pruner_pro": {"min_chars": 100},
+    "self_prune": {"min_chars": 100},
     "plan_prune_cached": {"cached_price": 0.9, "output_price": 0.1, "first_output_tokens": 10.0},
 }
 """Parameters that make an arm act within six turns, by the arm's name or its policy's kind."""
@@ -195,9 +197,12 @@ def _answer(request: AuxRequest) -> AuxReply:
         arguments = json.dumps({"ids": [1, 2], "note": "rules 0 and 5 fail"})
         call = RequestedToolCall(id="a", name=NAME, arguments=arguments)
         return AuxReply(kind=request.kind, content="", tool_calls=(call,), completion_tokens=20)
-    text = (
-        "COMPLETED: found the bug" if request.kind is CallKind.SUMMARY else "8 rules, all strip()"
-    )
+    if request.kind is CallKind.SUMMARY:
+        text = "COMPLETED: found the bug"
+    elif "line numbers" in str((request.messages or ({},))[0].get("content")):
+        text = "1-2"
+    else:
+        text = "8 rules, all strip()"
     return AuxReply(kind=request.kind, content=text, completion_tokens=20)
 
 
@@ -259,8 +264,8 @@ policy in `pipeline/context` and a file in `conf/arm`.
 Below is what each arm shows of the same six turns, right before the seventh call. The page is
 written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
 small so that arms act within six turns, and each section names the values used. Where a model has
-to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail"; where a head scores lines,
-those about rules 0 and 5 matter.
+to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail", or keeps lines 1 and 2;
+where a head scores lines, those about rules 0 and 5 matter.
 
 ## The example under `full_history`
 """

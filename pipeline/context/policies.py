@@ -17,6 +17,7 @@ from pipeline.context.plan_prune import PlanPrunePolicy
 from pipeline.context.plan_prune_cached import PlanPruneCachedPolicy
 from pipeline.context.practice import DedupPolicy, PurgeErrorsPolicy, SupersedeWritesPolicy
 from pipeline.context.reuse_prune import ReusePrunePolicy
+from pipeline.context.self_prune import SelfPrunePolicy
 from pipeline.protocols import Policy, TokenCounter
 from pipeline.spec import policy as spec
 from pipeline.spec.arm import ArmSpec
@@ -78,6 +79,8 @@ def policy_for(
             )
         case spec.SwePrunerPro() as p:
             return SwePrunerProPolicy(p, placeholder=arm.placeholder)
+        case spec.SelfPrune() as p:
+            return SelfPrunePolicy(p, placeholder=arm.placeholder)
         case _:
             return _plain_policy(arm)
 

@@ -259,6 +259,18 @@ class SwePrunerPro(Strict):
     """Shorter outputs are left alone."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelfPrune(Strict):
+    """The same model, asked apart, lists the lines of each new output that it needs."""
+
+    kind: Science[Literal["self_prune"]] = "self_prune"
+    min_chars: Science[Natural] = 500
+    """Shorter outputs are left alone."""
+    fill_gaps: Science[bool] = True
+    temperature: Science[Amount] = 0.0
+    max_tokens: Science[Count | None] = None
+
+
 PolicySpec = Annotated[
     FullHistory
     | PlanPrune
@@ -276,7 +288,8 @@ PolicySpec = Annotated[
     | PurgeErrors
     | SupersedeWrites
     | DiscardAnytime
-    | SwePrunerPro,
+    | SwePrunerPro
+    | SelfPrune,
     Field(discriminator="kind"),
 ]
 """The parameters of some policy. A new policy is added here, in `context/policies.py` and in
