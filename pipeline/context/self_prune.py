@@ -21,7 +21,7 @@ from pipeline.spec.policy import SelfPrune
 _SYSTEM = (
     "You shorten outputs of commands for a coding agent. You see the task, what the agent said"
     " last, the commands and their outputs with numbered lines. Name the lines that the agent needs"
-    " for the rest of its task, with enough around them to be understood. Keep what you are not sure"
+    " for the rest of its task, with enough around them to be understood. Keep what you are unsure"
     " about. Answer with ranges of line numbers only, such as: 1-4, 17, 30-42. Answer ALL to keep"
     " everything and NONE to keep nothing."
 )
