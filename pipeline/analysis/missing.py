@@ -1,17 +1,19 @@
-"""What pairs that are not there could have done to a solve rate.
+"""What pairs that are not there could have done to a solve rate, and when that is too many.
 
 A contrast uses the instances that are complete in both arms. Those that are not are never
-dropped in silence: they are counted, and the two worst cases bound what they could have changed.
+dropped in silence: they are counted by arm and cause, the two worst cases bound what they could
+have changed, and above the plan's share the contrast is refused unless it was asked for.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.analysis.arrays import FloatArray
-
-MAX_MISSING_SHARE = 0.01
-"""More lost pairs than this, and a contrast is refused unless asked for."""
+from pipeline.analysis.outcomes import ArmOutcomes, Group
+from pipeline.analysis.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,16 +24,6 @@ class WorstCase:
     high: float
     n_planned: int
     n_paired: int
-
-    @property
-    def missing_share(self) -> float:
-        """Share of planned instances without a complete pair; NaN when none was planned."""
-        return 1 - self.n_paired / self.n_planned if self.n_planned else float("nan")
-
-    @property
-    def is_refused(self) -> bool:
-        """True where more than `MAX_MISSING_SHARE` of the pairs are lost."""
-        return self.missing_share > MAX_MISSING_SHARE
 
 
 def worst_case_difference(control: FloatArray, treatment: FloatArray) -> WorstCase:
@@ -55,3 +47,78 @@ def worst_case_difference(control: FloatArray, treatment: FloatArray) -> WorstCa
         n_planned=len(control),
         n_paired=int(complete.sum()),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostPairs:
+    """The planned pairs of a contrast that cannot be used, and why."""
+
+    n_planned: int
+    n_lost: int
+    causes: Mapping[str, Mapping[str, int]]
+    """Arm to cause (a failure class, `not run` or `not graded`) to lost runs."""
+    worst_case: WorstCase | None
+    """None without any grade."""
+
+    @property
+    def share(self) -> float:
+        """Share of planned instances without a usable pair; NaN when none was planned."""
+        return self.n_lost / self.n_planned if self.n_planned else float("nan")
+
+    @property
+    def sentence(self) -> str:
+        """How many, by arm and cause, and what they could have changed."""
+        causes = "; ".join(
+            f"{arm}: " + ", ".join(f"{n} {cause}" for cause, n in sorted(found.items()))
+            for arm, found in self.causes.items()
+            if found
+        )
+        words = f"{self.n_lost} of {self.n_planned} pairs are lost (runs of {causes})"
+        if self.worst_case is None:
+            return words
+        low, high = 100 * self.worst_case.low, 100 * self.worst_case.high
+        return f"{words}; worst cases {low:+.1f} to {high:+.1f} points"
+
+
+def lost_pairs(control: ArmOutcomes, treatment: ArmOutcomes) -> LostPairs:
+    """Return the pairs that are lost; while nothing is graded, those that did not run."""
+    graded = bool(control.graded.any() or treatment.graded.any())
+    usable = [arm.graded if graded else arm.complete for arm in (control, treatment)]
+    return LostPairs(
+        n_planned=len(usable[0]),
+        n_lost=int((~(usable[0] & usable[1])).sum()),
+        causes={arm.arm: _causes(arm, graded=graded) for arm in (control, treatment)},
+        worst_case=worst_case_difference(control.resolved, treatment.resolved) if graded else None,
+    )
+
+
+def _causes(arm: ArmOutcomes, *, graded: bool) -> Counter[str]:
+    causes: Counter[str] = Counter()
+    lost = ~arm.done | np.isnan(arm.resolved) if graded else ~arm.done
+    unplanned = ~arm.planned.any(axis=1)
+    for at in np.argwhere(lost & arm.planned):
+        place = int(at[0]), int(at[1])
+        causes["not graded" if arm.done[place] else arm.failure_class[place] or "not run"] += 1
+    if unplanned.any():
+        causes["not planned"] = int(unplanned.sum())
+    return causes
+
+
+def refused_contrasts(
+    groups: Sequence[Group], *, reference: str, max_share: float
+) -> Iterator[Problem]:
+    """Yield a problem for each contrast with a larger share of lost pairs than `max_share`."""
+    for group in groups:
+        if reference not in group.arms:
+            continue
+        for name, arm in group.arms.items():
+            if name == reference:
+                continue
+            lost = lost_pairs(group.arms[reference], arm)
+            if lost.share > max_share:
+                yield Problem(
+                    code="lost_pairs",
+                    sentence=f"{name} against {reference} ({group.title}) is refused: "
+                    f"{lost.sentence}; the plan allows {100 * max_share:g}% to be lost",
+                    remedy="launch the sweep again, then grade it: only what is missing is done",
+                )

@@ -96,19 +96,21 @@ def _share(arm: ArmOutcomes) -> float:
 
 def paired_table_text(study: Study) -> str:
     """Return the paired table of every group, with its size, its evidence and its verdicts."""
-    blocks = [_group_text(g) for g in study.groups]
+    blocks = [_group_text(g, study.cache_note) for g in study.groups]
     if study.is_marked:
-        blocks.insert(0, "NOT VALID: this sweep failed its gate; see the report.")
+        lost = [p.sentence for p in study.gate.problems if p.code == "lost_pairs"]
+        marked = ["NOT VALID: this sweep failed its gate; see the report.", *lost]
+        blocks.insert(0, "\n".join(marked))
     return "\n\n".join(blocks)
 
 
-def _group_text(study: GroupStudy) -> str:
+def _group_text(study: GroupStudy, cache_note: str) -> str:
     group = study.group
     seeds = sorted({len(arm.seeds) for arm in group.arms.values()})
     word = evidence_word(group.evidence)
     title = f"{group.title}: {len(group.instance_ids)} instances"
     title += f", {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''} an arm"
-    title += f" [{word.upper()}]" if word else ""
+    title += cache_note + (f" [{word.upper()}]" if word else "")
     lines = [title, *_aligned([HEADER, *paired_rows(study)])]
     if any(not c.is_planned for c in study.contrasts):
         lines.append("* exploratory: not in the analysis plan")

@@ -81,7 +81,7 @@ def _write_tables(study: Study, folder: Path) -> None:
             _latex_cells(paired_rows(group)),
             folder / f"paired_{number + 1}.tex",
             caption=f"{group.group.title}: every arm against {group.reference}, with 95% intervals"
-            f" over instances{evidence_note(group.group.evidence)}.",
+            f" over instances{evidence_note(group.group.evidence)}{study.cache_note}.",
             label=f"paired-{number + 1}",
         )
 

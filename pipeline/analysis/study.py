@@ -5,7 +5,7 @@ tables, figures and the report.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -17,6 +17,7 @@ from pipeline.analysis.contrasts import Contrast, Draws, contrasts_of
 from pipeline.analysis.cost import VIEWS, ArmBill, PriceSweep, bills, price_sweep, usage_of
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
+from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
 from pipeline.analysis.pricing import Pricing, pricing_from
@@ -91,6 +92,12 @@ class Study:
         """True where the gate failed and results were asked for all the same."""
         return not self.gate.passes
 
+    @property
+    def cache_note(self) -> str:
+        """What a caption says where arms could hit each other's prefix cache; else nothing."""
+        shares = self.lock is not None and self.lock.spec.share_cache
+        return "; arms share the prefix cache" if shares else ""
+
 
 def study_of(
     results: Path,
@@ -122,9 +129,13 @@ def study_of(
         baseline_arms=[name for name in lock.spec.arms if name not in acting] if lock else (),
     )
     nothing = any(p.code == "no_runs" for p in gate.problems)
+    groups = [] if nothing else groups_of(connection, exclusions=plan.exclusions)
+    lost = refused_contrasts(
+        groups, reference=reference or plan.reference, max_share=plan.max_missing_share
+    )
+    gate = replace(gate, problems=(*gate.problems, *lost))
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
-    groups = groups_of(connection, exclusions=plan.exclusions)
     pricing = pricing_from(lock.spec.pricing if lock else {})
     behaviour = collected(connection, sorted(layout.table(MESSAGES.name).glob("*.parquet")))
     return Study(

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.analysis.gate import InvalidSweepError
 from pipeline.analysis.paired_table import paired_table_text
+from pipeline.analysis.publish import analyze_results
 from pipeline.analysis.study import Study, opened_study
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import ArmTruth, SyntheticSweep
@@ -75,11 +76,50 @@ def test_unpaired_instances_are_named_and_bounded(sweep: Path):
     assert paired_table_text(study).startswith("NOT VALID")
 
 
+@pytest.mark.parametrize(("allowed", "refused"), [(0.01, True), (0.05, False)])
+def test_a_contrast_with_more_lost_pairs_than_planned_for_is_refused_by_name(
+    sweep: Path, allowed: float, refused: bool
+):
+    def failed(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        next(r for r in rows if r["arm"] == "plan_prune")["failure_class"] = "infra_server"
+        return rows
+
+    edit_table(sweep, "runs", failed)
+    lock = Layout(sweep).lock
+    lock.write_text(
+        lock.read_text().replace("max_missing_share: 0.01", f"max_missing_share: {allowed}")
+    )
+    with pytest.raises(InvalidSweepError) as error:  # the gate has other grounds as well
+        study_of(sweep)
+    sentence = "is refused: 1 of 24 pairs are lost (runs of plan_prune: 1 infra_server); worst"
+    assert (sentence in str(error.value)) is refused
+    assert ("plan_prune against full_history" in str(error.value)) is refused
+    assert "sham_cleanup against" not in str(error.value)
+    study = study_of(sweep, allow_invalid=True)
+    assert any(p.code == "lost_pairs" for p in study.gate.problems) is refused
+    assert (sentence in paired_table_text(study)) is refused
+
+
 def test_without_grades_tokens_are_compared_and_solve_rates_are_unknown(sweep: Path):
     Layout(sweep).table_file("grades").unlink()
     text = paired_table_text(study_of(sweep))
     assert "not graded" in text
     assert "solve rate unknown, since nothing is graded" in text
+
+
+def test_arms_that_shared_the_prefix_cache_are_labelled_with_it(
+    sweep: Path, pristine: Path, tmp_path: Path
+):
+    label = "arms share the prefix cache"
+    lock = Layout(sweep).lock
+    lock.write_text(lock.read_text().replace("share_cache: false", "share_cache: true"))
+    assert label not in paired_table_text(study_of(pristine))
+    assert label in paired_table_text(study_of(sweep))
+    summary = analyze_results(sweep, tmp_path / "out")
+    compared = summary.report.read_text().partition('id="compared"')
+    assert label in compared[0]
+    assert label in compared[2]
+    assert label in (tmp_path / "out/tables/paired_1.tex").read_text()
 
 
 def test_patches_left_at_a_limit_are_a_secondary_outcome(sweep: Path):

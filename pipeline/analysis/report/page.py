@@ -198,6 +198,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("margin for sameness", f"{100 * plan.margin:g} points, one-sided 0.025"),
         ("Holm families", ", ".join(plan.holm_outcomes)),
         ("resamples", f"{plan.resamples} of instances, seed {plan.resampling_seed}"),
+        ("lost pairs allowed", f"{100 * plan.max_missing_share:g}% of a contrast's"),
         ("excluded beforehand", ", ".join(plan.exclusions) or "none"),
     ]
     if lock is None:
