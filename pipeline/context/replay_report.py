@@ -111,6 +111,11 @@ def table_lines(
     yield f"{'arm':34}" + "".join(f"{name:>12}" for name in head)
     for name, own in by_arm.items():
         yield f"{name:34}" + "".join(f"{cell:>12}" for cell in _cells(own, reference, caching))
+    yield (
+        "flat, caching: cost where a cached token costs as much as an uncached one, and where it"
+        f" costs {caching.cached / caching.input:g} of it. Break-even: the price of a cached token,"
+        " in uncached ones, at which the arm costs what the reference does; -: none from 0 to 1."
+    )
     stand_ins = sum(r.stand_ins for r in results)
     if stand_ins:
         yield (
@@ -135,7 +140,7 @@ def _cells(
     even = reference and break_even_ratio(
         _bill(own), _bill(reference), output_price=caching.output / caching.input
     )
-    yield "-" if not even else f"{even:.3f}"
+    yield "-" if not even or not 0 <= even <= 1 else f"{even:.3f}"
     yield f"{_sum(own, 'n_edits'):,.0f}"
 
 

@@ -25,7 +25,7 @@ class Estimate:
     core_hours: float
     service_units: float
     wall_hours: float
-    """With every array task running at once, queue time aside."""
+    """With as many tasks running as the throttle allows, queue time aside."""
     n_files: int
 
 
@@ -38,11 +38,15 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
     n_jobs = 0
     for model, n_runs in by_model.items():
         tasks = min(pool.n_tasks, sum(block.model == model for block in blocks))
-        server_hours = n_runs * spec.agent.expected_wall_s / 3600 / pool.concurrency
+        at_once = max(1, min(tasks, pool.throttle or tasks))
+        run_hours = spec.agent.expected_wall_s / 3600
+        # Workers that start together claim a block each: every server lasts one run at least.
+        servers = min(at_once, n_runs)
+        server_hours = max(n_runs * run_hours / pool.concurrency, servers * run_hours)
         # What a job asks for is charged, used or not.
         gpu_hours += server_hours * max(spec.models[model].n_gpus, gpus_of(pool.gres))
         core_hours += server_hours * pool.cpus
-        wall_hours = max(wall_hours, server_hours / max(1, tasks))
+        wall_hours = max(wall_hours, server_hours / at_once)
         n_jobs += tasks
     n_grading = min(spec.cluster.grading.n_tasks, max(1, len(runs))) if spec.grade else 0
     units = core_hours * spec.cluster.su_per_core_hour + gpu_hours * spec.cluster.su_per_gpu_hour
