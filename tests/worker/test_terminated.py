@@ -59,7 +59,8 @@ def test_a_grading_that_was_ended_with_its_worker_says_nothing_of_the_patch(
         identity = process_identity(pid)
         if identity is not None:
             signal_process(identity, signal.SIGTERM)
-    assert worker.wait(60) == 0
+    # It may have graded all and be past its own handlers by then: nothing is left to say either.
+    assert worker.wait(60) in (0, -signal.SIGTERM)
     assert grade_classes(layout).items() <= expected.items()
     grade_job.main(str(layout.root), 1)
     assert grade_classes(layout) == expected
