@@ -188,15 +188,13 @@ class HttpCompleter:
         )
 
 
-def ping_model(
-    base_url: str, name: str, *, timeout_s: float = 10.0, api_key: str | None = None
-) -> None:
+def ping_model(base_url: str, name: str, *, timeout_s: float = 10.0) -> None:
     """Return once the server lists `name` and has completed one token with it.
 
     Raises:
         ServerError: it does not; the message says what it did instead.
     """
-    pool = Connections(base_url, timeout_s, timeout_s, api_key)
+    pool = Connections(base_url, timeout_s, timeout_s, None)
     try:
         listed = _reply_of(*pool.request("GET", "/models", None), needs=("data",))
         names = [str(entry.get("id")) for entry in listed["data"]]

@@ -17,6 +17,9 @@ from pipeline.spec.model import ModelSpec
 
 Chat = Sequence[Mapping[str, str]]
 
+LINES_A_TURN = 20
+"""Length of each output of the conversation, at about 20 tokens a line."""
+
 _LINE = "    value = table[{n}] + offset  # line {n} of a listing that takes some room\n"
 
 
@@ -82,7 +85,6 @@ def edited_history_probe(
     *,
     salt: str,
     n_turns: int = 12,
-    lines_a_turn: int = 20,
 ) -> CacheProbe:
     """Return how the server at `base_url` caches an edited history. Takes seconds.
 
@@ -92,16 +94,15 @@ def edited_history_probe(
         base_url: up to and including `/v1`.
         salt: of this probe alone, so that nothing of it is cached yet.
         n_turns: of the conversation; it must fit the window.
-        lines_a_turn: length of each output in it, at about 20 tokens a line.
 
     Raises:
         ServerError: the server does not answer, or has no metrics.
         ContextOverflowError: the conversation does not fit; ask for fewer turns.
     """
-    chat = conversation(n_turns, lines_a_turn)
+    chat = conversation(n_turns, LINES_A_TURN)
     middle = len(chat) // 2 - len(chat) // 2 % 2
     edited = [*chat[:middle], {**chat[middle], "content": "(removed)"}, *chat[middle + 1 :]]
-    appended = [*chat, *conversation(1, lines_a_turn)[1:]]
+    appended = [*chat, *conversation(1, LINES_A_TURN)[1:]]
     asked = {"fresh": chat, "again": chat, "appended": appended, "edited": edited}
     earlier: list[Sequence[int]] = []
     calls = []

@@ -24,6 +24,8 @@ _ROLES = {
     for i, role in enumerate(("system", "user", "assistant", "tool", "developer"))
 }
 
+MEMORY_TOKENS = 4_000_000
+"""Ids of texts that are kept at most."""
 
 _ENTRY_TOKENS = 75
 """What keeping one text costs beside its ids, in ids of 4 bytes."""
@@ -36,10 +38,9 @@ class PromptEncoder:
     tokenization of everything so far.
     """
 
-    def __init__(self, *, memory_tokens: int = 4_000_000) -> None:
+    def __init__(self) -> None:
         self._tokens = SimTokens()
         self._memory: OrderedDict[tuple[int, int], array[int]] = OrderedDict()
-        self._memory_tokens = memory_tokens
         self._held_tokens = 0
 
     def text_ids(self, text: str) -> "array[int]":
@@ -52,7 +53,7 @@ class PromptEncoder:
         ids = array("I", self._tokens.ids(text))
         self._memory[key] = ids
         self._held_tokens += len(ids) + _ENTRY_TOKENS
-        while self._held_tokens > self._memory_tokens and len(self._memory) > 1:
+        while self._held_tokens > MEMORY_TOKENS and len(self._memory) > 1:
             _, old = self._memory.popitem(last=False)
             self._held_tokens -= len(old) + _ENTRY_TOKENS
         return ids

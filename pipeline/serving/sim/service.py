@@ -45,9 +45,8 @@ class BadRequestError(Exception):
 class SimService:
     """The endpoints of one server. Not thread-safe: one event loop calls it."""
 
-    def __init__(self, config: SimConfig, *, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: SimConfig) -> None:
         self._config = config
-        self._now_s = now_s
         self._book = load_recipes(config.recipes) if config.recipes else RecipeBook()
         self._encoder = PromptEncoder()
         self._cache = PrefixCache(block_size=config.block_size, blocks_per_salt=config.cache_blocks)
@@ -76,7 +75,7 @@ class SimService:
         card = {
             "id": config.served_name,
             "object": "model",
-            "created": int(self._now_s()),
+            "created": int(time.time()),
             "owned_by": OWNER,
             "root": config.served_name,
             "max_model_len": config.max_model_len,
@@ -199,7 +198,7 @@ class SimService:
         completed = {
             "id": f"chatcmpl-{xxh3_64_hexdigest(body)}",
             "object": "chat.completion",
-            "created": int(self._now_s()),
+            "created": int(time.time()),
             "model": self._config.served_name,
             "choices": [choice],
             "usage": {
