@@ -46,7 +46,9 @@ def sweep_spec(overrides: Sequence[str], *, conf: Path = CONF) -> SweepSpec:
     try:
         return parsed(SweepSpec, _spec_data(name, tree))
     except SpecError as error:
-        raise ConfigError(f"sweep {name} is not valid:\n{error}") from None
+        raise ConfigError(
+            _misnamed(overrides, tree) or f"sweep {name} is not valid:\n{error}"
+        ) from None
 
 
 def known(group: str, *, conf: Path = CONF) -> list[str]:
@@ -158,6 +160,19 @@ def _no_such_key(key: str, conf: Path) -> str:
         f"no key {key!r} to override.{hint} "
         f"(A key that does not exist yet is added with +{key}=...)"
     )
+
+
+def _misnamed(overrides: Sequence[str], tree: Mapping[str, Any]) -> str | None:
+    """Say which arm an override was meant for, where the arm is of that override's making.
+
+    What a config file defines has a kind of policy; what a misspelt name made up has none.
+    """
+    defined = [name for name, arm in tree["arms"].items() if "kind" in (arm.get("policy") or {})]
+    for override in overrides:
+        found = re.match(r"\+*arms\.([^.=]+)\.", override)
+        if found is not None and found[1] not in defined:
+            return _unknown("arm", found[1], defined)
+    return None
 
 
 def _paths(tree: Any, prefix: str = "") -> list[str]:

@@ -47,6 +47,8 @@ def test_dataset_and_results_are_plain_keys():
         (["+sweep=dmeo"], "Did you mean demo"),
         (["+sweep=demo", "model=sin"], "no model named 'sin'. Did you mean sim"),
         (["+sweep=demo", "+arm@arms.x=plan_prun"], "Did you mean plan_prune"),
+        (["+sweep=demo", "arms.plan_prun.seeds=[0]"], "no arm named 'plan_prun'. .*plan_prune[?]"),
+        (["+sweep=demo", "arms.plan_prun.policy.every_k=3"], "Did you mean plan_prune"),
         (["+sweep=demo", "sedes=[0]"], "Did you mean 'seeds'"),
         (["+sweep=demo", "seeds=zero"], "seeds"),
         (["+sweep=demo", "+colour=blue"], "colour: unknown key"),
