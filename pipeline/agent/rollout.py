@@ -46,7 +46,8 @@ ENDINGS: Mapping[str, FailureClass] = {
 }
 """The failure class of every exit status without a submission."""
 
-LIMIT_DIFF_COMMAND = "git --no-pager diff --no-color --no-ext-diff HEAD"
+LIMIT_DIFF_COMMAND = "git --no-pager diff --no-color --no-ext-diff HEAD 2>/dev/null"
+"""Without what git remarks (line endings, for one): a patch with it would not apply."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """One rollout from task to ending: what is sent, what is kept, and how runs end."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -299,6 +300,21 @@ def test_a_limit_without_changes_has_no_diff():
         results={LIMIT_DIFF_COMMAND: ""},
     )
     assert outcome.limit_patch is None
+
+
+def test_the_diff_at_a_limit_holds_no_remark_of_gits(tmp_path):
+    def shell(line):
+        command = f"({line}) 2>&1"
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, check=True, text=True, stdout=subprocess.PIPE
+        )
+        return done.stdout
+
+    author = "-c user.name=x -c user.email=x@x"
+    shell(f"git init -q && echo a > f && git add f && git {author} commit -qm one")
+    shell("git config core.autocrlf true && echo b > f")
+    assert "warning:" in shell("git --no-pager diff HEAD")
+    assert shell(LIMIT_DIFF_COMMAND).startswith("diff --git a/f b/f")
 
 
 def test_the_wall_limit_ends_a_run():
