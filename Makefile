@@ -6,7 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?= sim
-RESULTS ?= results/demo
+# A folder holds one sweep: another model is another folder.
+RESULTS ?= results/demo$(if $(filter-out sim,$(MODEL)),_$(MODEL))
 MODELS := .cache/models
 SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
 PYTEST_WORKERS ?= 2
