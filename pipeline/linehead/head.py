@@ -1,5 +1,7 @@
 """The head: from hidden states of an output's tokens to the odds that each is kept (METHODS 3)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -53,10 +55,30 @@ class LineHead(nn.Module):  # type: ignore[misc]  # torch is an extra, so mypy s
             states = hidden.float()
             if self.lengths is None:
                 return torch.sigmoid(self.layers(states))
-            columns = [
-                torch.sigmoid(self.layers(states + row).squeeze(-1)) for row in self.lengths.weight
-            ]
+            rest = self.layers[2:]
+            columns = [torch.sigmoid(rest(first).squeeze(-1)) for first in self._firsts(states)]
             return torch.stack(columns, dim=1)
+
+    def _firsts(self, states: Tensor) -> Iterator[Tensor]:
+        """Yield the first linear layer's output for every bucket, with one product over the states.
+
+        A bucket adds a constant row before the norm. What the norm subtracts and divides by follows
+        from the centred states and rows, so that the product with the weights is shared:
+        W norm(x) = (W g) (x - mean) / spread + W b.
+        """
+        norm, linear = self.layers[0], self.layers[1]
+        rows = self.lengths.weight if self.lengths is not None else states[:0]
+        centred = states - states.mean(dim=-1, keepdim=True)
+        centred_rows = rows - rows.mean(dim=-1, keepdim=True)
+        weight = linear.weight * norm.weight
+        constant = linear.weight @ norm.bias + linear.bias
+        of_states, of_rows = centred @ weight.T, centred_rows @ weight.T
+        size = states.shape[-1]
+        variance = centred.square().mean(dim=-1, keepdim=True)
+        for row, centred_row in zip(of_rows, centred_rows, strict=True):
+            covariance = (centred @ centred_row / size).unsqueeze(-1)
+            spread = variance + 2 * covariance + centred_row.square().mean()
+            yield (of_states + row) / torch.sqrt(spread.clamp(min=0) + norm.eps) + constant
 
     @property
     def n_parameters(self) -> int:

@@ -39,8 +39,10 @@ def test_length_says_nothing_until_it_is_trained():
 
 def test_scores_for_every_bucket_are_those_of_each():
     trained = head()
-    torch.nn.init.normal_(trained.lengths.weight)
-    hidden = torch.randn(5, 6, dtype=torch.bfloat16)
+    for parameter in trained.parameters():
+        torch.nn.init.normal_(parameter)
+    # Some dimensions of a real model's states are hundreds of times larger than the others.
+    hidden = (torch.randn(5, 6) * torch.tensor([1, 1, 300, 1, 0.01, 1])).to(torch.bfloat16)
     columns = trained.scores_by_bucket(hidden)
     assert columns.shape == (5, 8)
     for bucket in range(8):
