@@ -14,6 +14,7 @@ Keys of every day:
     instances.sample=25, instances.ids=[ID,...]
     arms.NAME.KEY=VALUE   a parameter of one arm; +arm@arms.NEW=ARM adds an arm
     max_gpu_hours=N   refuse to submit more
+    submit=false      write lock and plan only, for `grade --gold` before the first run
     force=true        submit although earlier jobs may be alive
 """
 
@@ -35,10 +36,10 @@ from pipeline.planning.cluster_run import (
 )
 from pipeline.planning.config import ConfigError, known, sweep_spec
 from pipeline.planning.display import LiveDisplay, grid_view
-from pipeline.planning.estimate import estimate_text, estimated
+from pipeline.planning.estimate import Estimate, estimate_text, estimated
 from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.local_run import StuckError, run_all
-from pipeline.planning.preflight import problems
+from pipeline.planning.preflight import Problem, problems
 from pipeline.planning.prepare import Prepared, prepared
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
@@ -51,6 +52,11 @@ REFUSALS = (
     *(ConfigError, DatasetError, FolderError, LockError, DiskError),
     *(StuckError, AliveError, SubmitError, ClaimError),
 )
+
+
+_LOCKED = """locked, nothing submitted; until it is, settings may still change
+next: python -m pipeline.grade {root} --gold    (can this site grade these instances?)
+then: launch again without submit=false"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,20 +93,13 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
-    found = problems(sweep, estimate)
-    at_site = []
-    if on_slurm and not found and (has_slurm() or not spec.dry_run):
-        at_site = list(site_problems(layout, sweep))
-    for problem in (*found, *at_site):
-        print(f"launch: {problem}", file=sys.stderr)
-    if spec.dry_run:
-        # A plan may be looked at anywhere; only the sweep's own problems fail a dry run.
-        console.print("dry run: nothing was written")
-        return 2 if found else 0
-    found += at_site
-    if found:
-        return 2
+    status = _checked(layout, sweep, estimate, console)
+    if status is not None:
+        return status
     write_folder(layout, sweep, opened)
+    if not spec.submit:
+        console.print(_LOCKED.format(root=layout.root), markup=False)
+        return 0
     if on_slurm:
         if submit_sweep(layout, sweep, console):
             return 0
@@ -108,6 +107,22 @@ def launch(overrides: Sequence[str], console: Console) -> int:
         with LiveDisplay(console) as display:
             run_all(layout, sweep.lock, sweep.runs, display.show)
     return _finish(layout, sweep, console)
+
+
+def _checked(layout: Layout, sweep: Prepared, estimate: Estimate, console: Console) -> int | None:
+    """Say every problem; return the exit status if this launch ends here, else None."""
+    spec = sweep.lock.spec
+    found = problems(sweep, estimate)
+    at_site: list[Problem] = []
+    if spec.cluster.kind == "slurm" and not found and (has_slurm() or not spec.dry_run):
+        at_site = list(site_problems(layout, sweep))
+    for problem in (*found, *at_site):
+        print(f"launch: {problem}", file=sys.stderr)
+    if spec.dry_run:
+        # A plan may be looked at anywhere; only the sweep's own problems fail a dry run.
+        console.print("dry run: nothing was written")
+        return 2 if found else 0
+    return 2 if found or at_site else None
 
 
 def _finish(layout: Layout, sweep: Prepared, console: Console) -> int:

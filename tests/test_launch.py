@@ -231,6 +231,19 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_gold_patches_can_be_graded_before_anything_is_submitted(tmp_path):
+    results = tmp_path / "results"
+    locked = launch(results, "submit=false")
+    assert locked.returncode == 0, locked.stderr
+    assert "grade" in locked.stdout
+    assert "--gold" in locked.stdout
+    gold = [sys.executable, "-m", "pipeline.grade", str(results), "--gold"]
+    done = subprocess.run(gold, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 resolved here" in done.stdout
+    assert not Layout(results).journal_paths()
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

@@ -16,7 +16,8 @@ from pipeline.records.lock import Extension, Lock, lock_text, read_lock, read_ro
 from pipeline.records.plan import PlannedRun, plan_bytes, read_plan
 from pipeline.spec.identity import science_of
 
-Opened = Literal["new", "resumed", "extended"]
+Opened = Literal["new", "relocked", "resumed", "extended"]
+"""`relocked`: locked before with other settings, and nothing was submitted since."""
 
 
 class FolderError(Exception):
@@ -46,6 +47,8 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
             "name another folder with results=DIR"
         )
     changes = list(science_changes(locked, sweep.lock))
+    if changes and not _was_submitted(layout):
+        return "relocked", sweep
     if changes:
         raise FolderError(
             f"{layout.root} was locked with other settings; refused, since its runs would not "
@@ -59,6 +62,11 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
     if not added:
         return "resumed", replace_spec(sweep, locked, planned, layout)
     return "extended", _extended(sweep, locked, planned, added, layout)
+
+
+def _was_submitted(layout: Layout) -> bool:
+    """Return whether a launch may have brought results: until then nobody has looked at any."""
+    return bool(layout.journal_paths()) or any(layout.submissions.glob("*.json"))
 
 
 def write_folder(layout: Layout, sweep: Prepared, opened: Opened) -> None:
@@ -84,7 +92,7 @@ def write_folder(layout: Layout, sweep: Prepared, opened: Opened) -> None:
     replace_bytes(layout.dataset, rows_bytes(sweep.rows))
     replace_bytes(layout.plan, plan_bytes(sweep.runs))
     data = lock_text(sweep.lock).encode()
-    if opened == "extended":
+    if opened != "new":
         replace_bytes(layout.lock, data)
     elif not create_exclusive(layout.lock, data):
         raise FolderError(f"{layout.lock} appeared meanwhile: another launch is under way")

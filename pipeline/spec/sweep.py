@@ -61,6 +61,8 @@ class SweepSpec:
     """Store the sandbox's diff of runs that ended at a limit, graded as a secondary outcome."""
     results: Runtime[str] = "results"
     dry_run: Runtime[bool] = False
+    submit: Runtime[bool] = True
+    """False: write lock and plan and stop, so that gold patches can be graded first."""
     force: Runtime[bool] = False
     grade: Runtime[bool] = True
     analyze: Runtime[bool] = True

@@ -7,6 +7,7 @@ import pytest
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.prepare import prepared
+from pipeline.planning.submit import record_submission
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
@@ -24,6 +25,7 @@ def layout(tmp_path):
     layout = Layout(tmp_path / "results")
     first = sweep(layout.root)
     write_folder(layout, first, "new")
+    record_submission(layout, "local", [])
     return layout
 
 
@@ -86,6 +88,16 @@ def test_more_seeds_arms_and_instances_extend_lock_and_plan(layout):
     extension = read_lock(layout.lock).extensions[0]
     assert set(extension.cells) == {run.cell_digest for run in added}
     assert opened(layout, "seeds=[0,1,2]", "+arm@arms.another=full_history")[0] == "resumed"
+
+
+def test_until_something_is_submitted_settings_may_change(tmp_path):
+    layout = Layout(tmp_path / "results")
+    write_folder(layout, sweep(layout.root), "new")
+    how, changed = opened(layout, "analysis.exclusions=[toy__ledger-1]")
+    assert how == "relocked"
+    write_folder(layout, changed, how)
+    assert read_lock(layout.lock).spec.analysis.exclusions == ("toy__ledger-1",)
+    assert read_lock(layout.lock).analysis_sha256 == changed.lock.analysis_sha256
 
 
 def test_a_folder_of_another_sweep_is_refused(layout):
