@@ -4,7 +4,8 @@
 
 TRAJECTORIES are mini-SWE-agent trajectory files or folders of them, or results folders of ours.
 ARM is the name of a file in conf/arm, of one of the 42 deletions, `grid42` or `all`; parameters are
-changed as in `observation_mask[keep_last_turns=5]`. No GPU, no model.
+changed as in `observation_mask[keep_last_turns=5]`. A file that cannot be read is named, and the
+others are replayed. No GPU, no model.
 
 Replay holds the recorded behaviour fixed. It does not predict what the agent would have done with
 another view: no re-reading, no other steps, no other outcome.
@@ -20,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -67,6 +69,8 @@ class Done:
 
     results: list[Priced]
     calls: list[dict[str, Any]]
+    left_out: str = ""
+    """Why the source could not be replayed; empty where it could."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,7 +134,14 @@ def _replay(options: argparse.Namespace) -> int:
         for source in _sources(options.trajectories)
     ]
     done = list(_run(jobs, options.processes))
+    left_out = [d.left_out for d in done if d.left_out]
+    for why in left_out:
+        print(f"replay: left out: {why}", file=sys.stderr)
+    if left_out:
+        print(f"replay: {len(left_out)} of {len(jobs)} sources were left out", file=sys.stderr)
     results = [result for d in done for result in d.results]
+    if not results:
+        raise ReplayError("nothing could be replayed")
     if options.calls is not None:
         lines = (json.dumps(call) for d in done for call in d.calls)
         options.calls.write_text("\n".join(lines) + "\n")
@@ -188,8 +199,9 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
         run = trajectory_from_mini(
             json.loads(source.read_text(encoding="utf-8")), _counter(counter_name).count
         )
-    except ValueError as error:
-        raise ReplayError(f"{source} is no trajectory: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ReplayError(f"{source} is no trajectory: {reason}") from error
     yield Recording(
         instance_id=run.instance_id or source.name.removesuffix(".traj.json"),
         trajectory=run.trajectory,
@@ -223,10 +235,15 @@ def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
 
 
 def replayed(job: Job) -> Done:
-    """Return every arm of a job over every run of its source."""
+    """Return every arm of a job over every run of its source, or why that cannot be read."""
     counter = _counter(job.counter)
     done = Done(results=[], calls=[])
-    for recording in recordings(job.source, job.counter):
+    try:
+        found = recordings(job.source, job.counter)
+        first = next(found, None)
+    except ReplayError as error:
+        return replace(done, left_out=str(error))
+    for recording in chain([first] if first else [], found):
         replayer = Replayer(recording, counter, job.settings)
         for arm in job.arms:
             result = replayer.replay(arm)

@@ -316,7 +316,25 @@ def test_sources_that_hold_no_runs_are_refused(
     assert "there is no" in capsys.readouterr().err
     (tmp_path / "bad.traj.json").write_text("{}")
     assert main([str(tmp_path)]) == 2
-    assert "bad.traj.json is no trajectory" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bad.traj.json is no trajectory" in said
+    assert "nothing could be replayed" in said
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_files_that_cannot_be_read_are_named_and_the_others_are_replayed(
+    processes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mini_file(tmp_path / "good.traj.json", 3)
+    (tmp_path / "empty.traj.json").write_text("")
+    (tmp_path / "odd.traj.json").write_text('{"messages": [1], "info": []}')
+    command = [str(tmp_path), "--json", "--token-counter", "chars/3.6", "--processes", processes]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert [row["instance_id"] for row in json_rows(shown.out)] == ["good.traj"]
+    assert "empty.traj.json is no trajectory" in shown.err
+    assert "odd.traj.json is no trajectory" in shown.err
+    assert "2 of 3 sources were left out" in shown.err
 
 
 @needs_shared
