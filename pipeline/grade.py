@@ -94,7 +94,23 @@ def _ungraded(results: Path) -> int:
         f"{progress.planned} runs = {counted(progress.grade_classes) or 'none graded'}"
         f" + {progress.planned - sum(progress.grade_classes.values())} without a grade"
     )
-    return 0 if progress.graded == progress.finished else 1
+    if progress.all_graded:
+        return 0
+    missing = progress.planned - progress.finished
+    ungraded = progress.finished - progress.graded
+    if missing:
+        print(
+            f"grade: {missing} planned runs have no valid record; launch the same sweep again to "
+            "run them",
+            file=sys.stderr,
+        )
+    if ungraded:
+        print(
+            f"grade: {ungraded} finished runs have no valid grade; why is in {layout.logs}; the "
+            "same command tries them again",
+            file=sys.stderr,
+        )
+    return 1
 
 
 def _gold(results: Path) -> int:

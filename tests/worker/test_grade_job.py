@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.grade import main as grade_door
 from pipeline.host.files import replace_bytes
 from pipeline.records.failure import GradeClass
 from pipeline.records.frames import FrameKind
@@ -141,6 +142,17 @@ def test_runs_without_a_result_get_no_grade_and_are_named(
     assert grade_job.main(str(layout.root), 0)["graded"] == 0
     assert grades(layout) == []
     assert "4 runs have no result yet" in capfd.readouterr().err
+
+
+def test_the_door_fails_where_planned_runs_have_no_record_and_says_how_many(
+    layout: Layout, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert grade_door([str(layout.root)]) == 0
+    for path in layout.journal_paths():
+        path.unlink()
+    shutil.rmtree(layout.tables)
+    assert grade_door([str(layout.root)]) == 1
+    assert "4 planned runs have no valid record; launch" in capfd.readouterr().err
 
 
 def test_runs_are_graded_from_the_tables_where_their_journal_is_gone(layout: Layout) -> None:
