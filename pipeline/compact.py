@@ -15,9 +15,23 @@ from pipeline.records.layout import Layout
 from pipeline.records.tables import CompactionReport, compact
 
 
+class NoSweepError(ValueError):
+    """The folder holds no sweep; nothing was written into it."""
+
+
 def compact_door(results: Path) -> CompactionReport:
-    """Compact the folder, print what came of it, and return it."""
+    """Compact the folder, print what came of it, and return it.
+
+    Raises:
+        NoSweepError: the folder holds no sweep.
+        ClaimError, DiskError, ValueError: see `compact`.
+    """
     layout = Layout(results)
+    if not (layout.lock.exists() or layout.tables.is_dir() or layout.journal_paths()):
+        raise NoSweepError(
+            f"{results} is no results folder: it has neither {layout.lock.name} nor journals; "
+            "nothing was written"
+        )
     report = compact(layout)
     print(
         f"tables: {report.n_runs} runs, {report.n_grades} grades, {report.n_superseded} superseded "
@@ -47,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         compact_door(options.results)
     except (DiskError, ClaimError, ValueError) as error:
         print(f"compact: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, NoSweepError) else 1
     return 0
 
 

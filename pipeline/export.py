@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.compact import compact_door
+from pipeline.compact import NoSweepError, compact_door
 from pipeline.host.files import replace_bytes
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
@@ -39,6 +39,11 @@ def _traj(layout: Layout, out: Path) -> str:
 
 def _preds(layout: Layout, out: Path) -> str:
     paths = write_predictions(layout, out)
+    if not paths:
+        raise ValueError(
+            f"there is nothing to predict with: every run in {layout.root} failed on our side; "
+            "launch the sweep again to run them"
+        )
     return f"{len(paths)} cells in {out}; each is a predictions file of the SWE-bench harness"
 
 
@@ -84,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
             print(FORMATS[options.format](layout, out))
     except (DiskError, ClaimError, FileExistsError, LockError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, NoSweepError) else 1
     return 0
 
 

@@ -45,9 +45,9 @@ def predictions_by_cell(layout: Layout) -> dict[str, Predictions]:
 
 def write_predictions(layout: Layout, out: Path) -> list[Path]:
     """Write `CELL.preds.json` for every cell and return the files, each whole or absent."""
-    out.mkdir(parents=True, exist_ok=True)
     paths = []
     for cell, predictions in sorted(predictions_by_cell(layout).items()):
+        out.mkdir(parents=True, exist_ok=True)
         path = out / f"{file_name(cell)}.preds.json"
         replace_bytes(path, _json_bytes(predictions))
         paths.append(path)

@@ -45,6 +45,17 @@ def test_compact_refuses_a_folder_that_is_not_there(
     assert "nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("door", [[], ["--format", "preds"]])
+def test_a_folder_that_holds_no_sweep_is_refused_and_left_as_it_is(
+    door: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("text")
+    run = export.main if door else compact.main
+    assert run([str(tmp_path), *door]) == 2
+    assert "is no results folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_analyze_brings_the_tables_up_to_date_first(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     with Journal(layout.journal("w0")) as journal:

@@ -143,8 +143,21 @@ def test_a_package_holds_lock_prompts_tables_and_sums_that_agree(
 
 
 def test_a_folder_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Layout(tmp_path).tables.mkdir()
     assert export.main([str(tmp_path), "--format", "preds"]) == 2
-    assert "no finished run yet" in capsys.readouterr().err
+    assert "no finished run" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_single_prediction_is_told_so_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout(tmp_path / "sweep")
+    with Journal(layout.journal("w0")) as journal:
+        journal.append_run(run_record("r0", failure_class=FailureClass.INFRA_SERVER))
+    out = tmp_path / "preds"
+    assert export.main([str(layout.root), "--format", "preds", "--out", str(out)]) == 1
+    assert "every run in" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_a_folder_that_is_not_there_is_named(
