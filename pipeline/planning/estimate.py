@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.host.slurm_facts import gpus_of
 from pipeline.records.plan import PlannedRun, blocks_of
+from pipeline.spec.site import PoolSpec
 from pipeline.spec.sweep import SweepSpec
 
 FILES_A_WORKER = 10
@@ -29,6 +30,15 @@ class Estimate:
     n_files: int
 
 
+def n_tasks_for(pool: PoolSpec, n_blocks: int, n_runs: int) -> int:
+    """Return how many tasks of `pool` so much work keeps busy, at most what the pool allows.
+
+    A block's runs share a task, and a task has `concurrency` runs in flight: more tasks than that
+    would start servers that find nothing to do.
+    """
+    return min(pool.n_tasks, n_blocks, math.ceil(n_runs / pool.concurrency))
+
+
 def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
     """Return the estimate for `runs`, at `agent.expected_wall_s` a run."""
     pool = spec.cluster.rollout
@@ -37,7 +47,7 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
     gpu_hours = core_hours = wall_hours = 0.0
     n_jobs = 0
     for model, n_runs in by_model.items():
-        tasks = min(pool.n_tasks, sum(block.model == model for block in blocks))
+        tasks = n_tasks_for(pool, sum(block.model == model for block in blocks), n_runs)
         at_once = max(1, min(tasks, pool.throttle or tasks))
         run_hours = spec.agent.expected_wall_s / 3600
         # Workers that start together claim a block each: every server lasts one run at least.
@@ -48,7 +58,7 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
         core_hours += server_hours * pool.cpus
         wall_hours = max(wall_hours, server_hours / at_once)
         n_jobs += tasks
-    n_grading = min(spec.cluster.grading.n_tasks, max(1, len(runs))) if spec.grade else 0
+    n_grading = n_tasks_for(spec.cluster.grading, len(runs), len(runs)) if spec.grade else 0
     units = core_hours * spec.cluster.su_per_core_hour + gpu_hours * spec.cluster.su_per_gpu_hour
     return Estimate(
         n_runs=len(runs),

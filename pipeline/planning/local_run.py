@@ -8,6 +8,7 @@ import contextlib
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -194,15 +195,15 @@ def open_requests(
     """Return the jobs for what is open; `after_rollouts` counts runs that are still to come."""
     if phase == "rollouts":
         open_runs = [run for run in runs if _is_open(states, run, phase)]
-        n_blocks: dict[str, int] = {}
-        for block in blocks_of(open_runs):
-            n_blocks[block.model] = n_blocks.get(block.model, 0) + 1
-        return job_requests(lock, n_blocks, "rollout")
+        n_blocks = Counter(block.model for block in blocks_of(open_runs))
+        n_runs = Counter(run.model for run in open_runs)
+        work = {model: (n_blocks[model], n_runs[model]) for model in n_runs}
+        return job_requests(lock, work, "rollout")
     n_ungraded = sum(
         _is_open(states, run, phase) or (after_rollouts and _is_open(states, run, "rollouts"))
         for run in runs
     )
-    return job_requests(lock, {"": n_ungraded}, "grading")
+    return job_requests(lock, {"": (n_ungraded, n_ungraded)}, "grading")
 
 
 def _is_open(states: Mapping[str, RunState], run: PlannedRun, phase: str) -> bool:

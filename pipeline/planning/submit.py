@@ -23,6 +23,7 @@ from pipeline.host.environment import without_slurm_job
 from pipeline.host.files import create_exclusive, read_json
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.host.slurm_facts import refusal
+from pipeline.planning.estimate import n_tasks_for
 from pipeline.planning.progress import status_files
 from pipeline.planning.slurm_site import JobRequest, Role, slurm_parameters
 from pipeline.records.layout import Layout
@@ -52,13 +53,15 @@ class SubmittedJob:
         return self.job_id.partition("_")[0]
 
 
-def job_requests(lock: Lock, blocks_by_model: Mapping[str, int], role: Role) -> list[JobRequest]:
-    """Return the jobs for what is open: never more tasks than there are blocks or grades."""
+def job_requests(
+    lock: Lock, open_by_model: Mapping[str, tuple[int, int]], role: Role
+) -> list[JobRequest]:
+    """Return the jobs for what is open: (blocks, runs) by model; one model "" when grading."""
     pool = lock.spec.cluster.rollout if role == "rollout" else lock.spec.cluster.grading
     return [
-        JobRequest(role=role, model=model, n_tasks=min(pool.n_tasks, n_open))
-        for model, n_open in blocks_by_model.items()
-        if n_open > 0
+        JobRequest(role=role, model=model, n_tasks=n_tasks_for(pool, n_blocks, n_runs))
+        for model, (n_blocks, n_runs) in open_by_model.items()
+        if n_runs > 0
     ]
 
 
