@@ -43,14 +43,14 @@ from pipeline.planning.preflight import Problem, problems
 from pipeline.planning.prepare import Prepared, prepared
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
-from pipeline.records.failure import DiskError
+from pipeline.records.failure import DiskError, SandboxError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError
 from pipeline.records.states import run_states
 
 REFUSALS = (
     *(ConfigError, DatasetError, FolderError, LockError, DiskError),
-    *(StuckError, AliveError, SubmitError, ClaimError),
+    *(StuckError, AliveError, SubmitError, ClaimError, SandboxError),
 )
 
 

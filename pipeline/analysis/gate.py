@@ -4,7 +4,7 @@ A sweep that fails is refused, or analysed under a banner when that was asked fo
 what is wrong, how much of it there is, and which command mends it. Nothing here drops a run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -44,6 +44,7 @@ def checked(
     has_lock: bool,
     acting_arms: Sequence[str] = (),
     baseline_arms: Sequence[str] = (),
+    image_digests: Mapping[str, str] | None = None,
 ) -> Gate:
     """Return the gate's findings for the open tables.
 
@@ -52,6 +53,7 @@ def checked(
         has_lock: whether the folder says what it was launched with.
         acting_arms: arms whose policy is meant to take something away.
         baseline_arms: arms that are meant to show everything.
+        image_digests: instance id to the digest that the sweep was locked with.
     """
     tally, treatments = tally_of(connection), treatments_of(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
@@ -64,6 +66,7 @@ def checked(
         *_silent_runs(connection),
         *_mixed(connection),
         *_mixed_images(connection),
+        *_other_images(connection, image_digests or {}),
         *_idle_arms(connection, acting_arms),
         *mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
@@ -221,6 +224,25 @@ def _mixed_images(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
             code="mixed_images",
             sentence=f"{n} instances were graded in more than one image",
             remedy="stage one image an instance and grade again: python -m pipeline.grade RESULTS",
+        )
+    ]
+
+
+def _other_images(
+    connection: duckdb.DuckDBPyConnection, locked: Mapping[str, str]
+) -> list[Problem]:
+    graded_in = connection.execute(
+        "SELECT DISTINCT instance_id, image_digest FROM grades WHERE image_digest IS NOT NULL"
+    ).fetchall()
+    others = {name for name, digest in graded_in if locked.get(name, digest) != digest}
+    if not others:
+        return []
+    return [
+        Problem(
+            code="other_images",
+            sentence=f"{len(others)} instances were graded in another image than the sweep was "
+            f"locked with ({', '.join(sorted(others)[:3])})",
+            remedy="stage the images of sweep.lock.yaml again and launch into a new folder",
         )
     ]
 

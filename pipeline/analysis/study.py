@@ -127,6 +127,7 @@ def study_of(
         has_lock=lock is not None,
         acting_arms=acting,
         baseline_arms=[name for name in lock.spec.arms if name not in acting] if lock else (),
+        image_digests=lock.image_digests if lock else None,
     )
     nothing = any(p.code == "no_runs" for p in gate.problems)
     groups = [] if nothing else groups_of(connection, exclusions=plan.exclusions)

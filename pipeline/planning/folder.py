@@ -101,9 +101,13 @@ def write_folder(layout: Layout, sweep: Prepared, opened: Opened) -> None:
 def replace_spec(
     sweep: Prepared, locked: Lock, planned: Sequence[PlannedRun], layout: Layout
 ) -> Prepared:
-    """Return the locked sweep with the new launch's runtime settings (partition, concurrency)."""
+    """Return the locked sweep with the new launch's runtime settings (partition, concurrency).
+
+    Images that were staged since are added.
+    """
     rows = list(read_rows(layout.dataset).values())
-    return Prepared(lock=replace(locked, spec=sweep.lock.spec), rows=rows, runs=planned)
+    lock = replace(locked, spec=sweep.lock.spec, image_digests=_image_digests(locked, sweep.lock))
+    return Prepared(lock=lock, rows=rows, runs=planned)
 
 
 def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
@@ -124,6 +128,14 @@ def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
             yield f"instances: {instance_id} removed"
         elif found != digest:
             yield f"instances: the row of {instance_id} changed"
+    for instance_id, digest in locked.image_digests.items():
+        found = new.image_digests.get(instance_id, digest)
+        if found != digest:
+            yield f"images: that of {instance_id} changed, {digest:.30} -> {found:.30}"
+
+
+def _image_digests(locked: Lock, new: Lock) -> dict[str, str]:
+    return {**new.image_digests, **locked.image_digests}
 
 
 _GROWING = frozenset({"seeds", "instances"})
@@ -177,6 +189,7 @@ def _extended(
         locked,
         spec=sweep.lock.spec,
         rows_sha256={**locked.rows_sha256, **sweep.lock.rows_sha256},
+        image_digests=_image_digests(locked, sweep.lock),
         dataset_sha256=sweep.lock.dataset_sha256,
         extensions=(*locked.extensions, note),
     )

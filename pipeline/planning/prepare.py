@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.benchmarks.registry import benchmark_rows
-from pipeline.benchmarks.rows import row_sha256, select_rows, stratified
+from pipeline.benchmarks.rows import image_reference, row_sha256, select_rows, stratified
 from pipeline.planning.grid import planned_runs
 from pipeline.planning.provenance import git_state, package_versions, site_facts
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
+from pipeline.sandbox.images import ImageStore
 from pipeline.spec.identity import digest_of, science_of
 from pipeline.spec.sweep import SweepSpec
 
@@ -31,6 +32,7 @@ def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
 
     Raises:
         DatasetError, ValueError: rows that are missing, malformed or not in the dataset.
+        SandboxError: the record of a staged image is broken.
     """
     path = Path(spec.benchmark.dataset) if spec.benchmark.dataset else None
     rows = sweep_rows(spec, benchmark_rows(spec.benchmark.name, path))
@@ -44,10 +46,18 @@ def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
         versions=package_versions(),
         dataset_sha256=hashlib.sha256("".join(sorted(rows_sha256.values())).encode()).hexdigest(),
         rows_sha256=rows_sha256,
+        image_digests=_image_digests(spec, rows),
         site=site_facts(spec.cluster.name),
         analysis_sha256=digest_of(science_of(spec.analysis), length=64),
     )
     return Prepared(lock=lock, rows=rows, runs=planned_runs(spec, rows, rows_sha256))
+
+
+def _image_digests(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digests of what is staged; what is missing is for preflight to say."""
+    if spec.sandbox != "apptainer" or spec.cluster.images is None:
+        return {}
+    return ImageStore(Path(spec.cluster.images), image_reference).digests(rows)
 
 
 def sweep_rows(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

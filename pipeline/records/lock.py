@@ -76,6 +76,7 @@ class Lock:
     rows_sha256: Mapping[str, str]
     """Instance id to the digest of its row."""
     image_digests: Mapping[str, str] = field(default_factory=dict)
+    """Instance id to the digest of the image staged for it; empty where no images are used."""
     site: Mapping[str, str] = field(default_factory=dict)
     method_version: str = METHOD_VERSION
     analysis_sha256: str = ""

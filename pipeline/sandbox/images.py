@@ -92,8 +92,12 @@ class ImageStore:
         Two files made of one image differ, so only the registry's compares across sites; the
         prefix tells them apart.
         """
-        record = self.record_for(row)
-        return record.manifest_digest or f"sif-sha256:{record.sif_sha256}"
+        return _digest_of(self.record_for(row))
+
+    def digests(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Return instance id to `digest` of the rows whose image is there."""
+        found = ((str(row["instance_id"]), self.find(self._reference_of(row))) for row in rows)
+        return {instance_id: _digest_of(record) for instance_id, record in found if record}
 
     def missing(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the references of the rows' images that are not there, each once."""
@@ -113,6 +117,10 @@ class ImageStore:
                 records.append(ImageRecord(**read_json(path)))
         replace_bytes(self.folder / MANIFEST, _json([asdict(record) for record in records]))
         return records
+
+
+def _digest_of(record: ImageRecord) -> str:
+    return record.manifest_digest or f"sif-sha256:{record.sif_sha256}"
 
 
 def file_stem(reference: str) -> str:

@@ -80,6 +80,17 @@ def test_an_instance_graded_in_two_images_is_refused(sweep: Path):
     assert "mixed_images" in codes(gate_of(sweep))
 
 
+def test_an_instance_graded_in_another_image_than_was_locked_is_refused(sweep: Path):
+    edit_table(sweep, "grades", lambda rows: [r | {"image_digest": "sha256:b"} for r in rows])
+    name = pq.read_table(Layout(sweep).table_file("grades"))["instance_id"][0].as_py()
+    with open_tables(sweep) as connection:
+        other = checked(connection, has_lock=True, image_digests={name: "sha256:a"})
+        same = checked(connection, has_lock=True, image_digests={name: "sha256:b"})
+    assert codes(other) == {"other_images"}
+    assert name in refusal(other)
+    assert same.passes
+
+
 def test_an_arm_whose_policy_never_acted_is_pointed_out(pristine: Path):
     with open_tables(pristine) as connection:
         gate = checked(connection, has_lock=True, acting_arms=["plan_prune", "full_history"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.prepare import prepared
@@ -11,6 +12,7 @@ from pipeline.planning.submit import record_submission
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
+from pipeline.sandbox.images import ImageRecord, ImageStore
 
 INSTANCES = "instances.sample=3"
 
@@ -98,6 +100,42 @@ def test_until_something_is_submitted_settings_may_change(tmp_path):
     write_folder(layout, changed, how)
     assert read_lock(layout.lock).spec.analysis.exclusions == ("toy__ledger-1",)
     assert read_lock(layout.lock).analysis_sha256 == changed.lock.analysis_sha256
+
+
+def test_staged_images_are_locked_and_others_in_their_place_are_refused(tmp_path):
+    store = ImageStore(tmp_path / "images", image_reference)
+    store.folder.mkdir()
+    (store.folder / "x.sif").write_bytes(b"sif")
+    layout = Layout(tmp_path / "results")
+    overrides = ["sandbox=apptainer", f"cluster.images={store.folder}"]
+    rows = sweep(layout.root).rows
+
+    def stage(row, digest):
+        store.write_record(
+            ImageRecord(
+                reference=image_reference(row),
+                file="x.sif",
+                sif_sha256="5" * 64,
+                sif_bytes=3,
+                source="test",
+                manifest_digest=digest,
+            )
+        )
+
+    stage(rows[0], "sha256:a")
+    write_folder(layout, sweep(layout.root, *overrides), "new")
+    record_submission(layout, "local", [])
+    name = rows[0]["instance_id"]
+    assert read_lock(layout.lock).image_digests[name] == "sha256:a"
+    for row in rows[1:]:
+        stage(row, None)
+    how, again = opened(layout, *overrides)
+    assert how == "resumed"
+    assert again.lock.image_digests[name] == "sha256:a"
+    assert set(again.lock.image_digests) == {row["instance_id"] for row in rows}
+    stage(rows[0], "sha256:b")
+    with pytest.raises(FolderError, match=f"images: that of {name} changed, sha256:a -> sha256:b"):
+        opened(layout, *overrides)
 
 
 def test_a_folder_of_another_sweep_is_refused(layout):
