@@ -22,17 +22,21 @@ def percent(share: float, *, digits: int = 1) -> str:
 def solve_difference(solve: SolveRate) -> str:
     """Return the difference in solve rate in points, with the interval that may be trusted.
 
-    That is Tango's for one seed or where few instances differ (marked with a dagger when it then
-    rests on one seed of several): a bootstrap of no differences would print [0, 0].
+    That is Tango's for one seed or where few instances differ: a bootstrap of no differences would
+    print [0, 0]. Where it rests on one seed of several the difference is that seed's too, and a
+    dagger says so.
     """
+    value = solve.difference.value
+    if solve.rests_on_one_seed_of_several:
+        value = solve.sameness.difference
     low, high = 100 * solve.sameness.low, 100 * solve.sameness.high
     mark = "\N{DAGGER}" if solve.rests_on_one_seed_of_several else ""
-    return f"{100 * solve.difference.value:+.1f} [{low:+.1f}, {high:+.1f}]{mark}"
+    return f"{100 * value:+.1f} [{low:+.1f}, {high:+.1f}]{mark}"
 
 
 DAGGER_NOTE = (
-    "\N{DAGGER} fewer than 10 instances differ: the interval is Tango's, on the one seed named in "
-    "the analysis plan"
+    "\N{DAGGER} fewer than 10 instances differ: difference and interval (Tango's) are those of "
+    "the one seed named in the analysis plan; rates are over all seeds"
 )
 
 
