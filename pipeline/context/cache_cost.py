@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.context.prefix_tree import PrefixTree, common_length, ids_as_text
+from pipeline.context.prefix_tree import IdPrefix, PrefixTree
 from pipeline.context.served_scale import ServedScale
 from pipeline.protocols import TokenCounter
 
@@ -46,8 +46,7 @@ class CacheAccount:
         self._counter = counter
         self._block = block_tokens
         self._texts = PrefixTree()
-        self._ids: PrefixTree | None = PrefixTree()
-        self._last_ids = ""
+        self._ids = IdPrefix()
         self._pieces: list[Piece] = []
         self._unit_ends: list[int] = []
         self._token_ends: list[int] = []
@@ -89,7 +88,7 @@ class CacheAccount:
         total = offline if prompt_tokens is None else prompt_tokens
         covered, prefix = self._text_prefix(kept, completion)
         self._scale.add(offline, total)
-        exact = self._id_prefix(prompt_ids, completion_ids)
+        exact = self._ids.charge(prompt_ids, completion_ids)
         lcp = min(round(self._scale.at(prefix)) if exact is None else exact, max(total - 1, 0))
         rebilled = min(round(self._held_outside(covered, prefix)), total - lcp)
         if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
@@ -112,10 +111,10 @@ class CacheAccount:
         prompt_ids: Sequence[int] | None,
         completion_ids: Sequence[int],
     ) -> CallCache:
-        main = self._pieces, self._unit_ends, self._token_ends, self._last_ids
+        main = self._pieces, self._unit_ends, self._token_ends
         scale, self._scale = self._scale, ServedScale()
-        places = self._texts.cursor, None if self._ids is None else self._ids.cursor
-        self._pieces, self._unit_ends, self._token_ends, self._last_ids = [], [], [], ""
+        place = self._texts.cursor
+        self._pieces, self._unit_ends, self._token_ends = [], [], []
         cost = self.charge(
             pieces,
             prompt_tokens=prompt_tokens,
@@ -123,11 +122,9 @@ class CacheAccount:
             prompt_ids=prompt_ids,
             completion_ids=completion_ids,
         )
-        self._pieces, self._unit_ends, self._token_ends, self._last_ids = main
+        self._pieces, self._unit_ends, self._token_ends = main
         self._scale = scale
-        self._texts.cursor = places[0]
-        if self._ids is not None and places[1] is not None:
-            self._ids.cursor = places[1]
+        self._texts.cursor = place
         return cost
 
     def _keep(self, kept: int) -> None:
@@ -162,18 +159,6 @@ class CacheAccount:
             common = self._counter.count(piece.text[:inside]) - 1
             tokens += max(0, min(common, piece.n_tokens))
         return whole, tokens
-
-    def _id_prefix(self, prompt: Sequence[int] | None, completion: Sequence[int]) -> int | None:
-        if self._ids is None or prompt is None:
-            self._ids = None
-            return None
-        text = ids_as_text(prompt)
-        kept = common_length(self._last_ids, 0, text, 0)
-        self._ids.go_back(kept)
-        prefix = kept + self._ids.go_on(text[kept:])
-        self._ids.go_on(ids_as_text(completion))
-        self._last_ids = text
-        return prefix
 
     def _held_outside(self, whole: int, prefix: int) -> float:
         """Return the served tokens beyond the prefix of messages that an earlier prompt held."""

@@ -6,7 +6,7 @@ and a whole run costs its trajectory and not its calls times its prompt. Units a
 sequence of token ids is a string of as many characters.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def ids_as_text(ids: Iterable[int]) -> str:
@@ -81,6 +81,31 @@ class PrefixTree:
             self.cursor = child if same == len(child.text) else _split(child, same)
             place += same
         return place
+
+
+class IdPrefix:
+    """The longest prefix of every prompt of a run that was sent before, on token ids."""
+
+    def __init__(self) -> None:
+        self._tree: PrefixTree | None = PrefixTree()
+        self._last = ""
+
+    def charge(self, prompt: Sequence[int] | None, completion: Sequence[int]) -> int | None:
+        """Return how many ids of `prompt` were sent before, and remember it with its completion.
+
+        None from the first prompt without ids on: what came after one that is not in the tree
+        would seem newer than it was. At most `len(prompt) - 1`: one token is always computed.
+        """
+        if self._tree is None or prompt is None:
+            self._tree = None
+            return None
+        text = ids_as_text(prompt)
+        kept = common_length(self._last, 0, text, 0)
+        self._tree.go_back(kept)
+        prefix = kept + self._tree.go_on(text[kept:])
+        self._tree.go_on(ids_as_text(completion))
+        self._last = text
+        return min(prefix, max(len(text) - 1, 0))
 
 
 def _attach(parent: Node, text: str) -> Node:
