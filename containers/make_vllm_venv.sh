@@ -30,4 +30,7 @@ if [ -n "$cpu" ]; then
   mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
   printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$site/vllm-0.32.0+cpu.dist-info/METADATA"
 fi
+# Our plugin (the line head in the engine) is found through planprune's entry point; what it imports
+# vLLM has already.
+"$venv/bin/uv" pip install --quiet -p "$venv" --no-deps -e "$here/.."
 "$venv/bin/python" -c 'from importlib.metadata import version; print("vllm", version("vllm"))'

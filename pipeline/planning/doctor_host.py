@@ -15,8 +15,8 @@ from pipeline.host.process import run_command
 from pipeline.planning.doctor import Check, fail, ok, warn
 from pipeline.planning.provenance import CHECKOUT, RECORDED_PACKAGES, package_versions
 from pipeline.records.failure import SandboxError
-from pipeline.sandbox.apptainer import find_runtime
 from pipeline.sandbox.local import bubblewrap_works
+from pipeline.sandbox.runtime import find_runtime
 from pipeline.serving.command import located
 from pipeline.serving.gpu import gpu_sample, pids_on_gpus
 from pipeline.spec.model import ModelSpec

@@ -21,10 +21,10 @@ from pipeline.host.environment import environment
 from pipeline.host.files import remove_tree
 from pipeline.host.process import is_alive, process_identity, start_group
 from pipeline.records.failure import SandboxError
-from pipeline.sandbox.apptainer import find_runtime, runtime_environment
 from pipeline.sandbox.images import ImageRecord, ImageStore, file_stem
 from pipeline.sandbox.origin import Origin
 from pipeline.sandbox.registry import Registry, RegistryError
+from pipeline.sandbox.runtime import find_runtime, runtime_environment
 
 MEAN_IMAGE_BYTES = 1_300_000_000
 """Of an official image as a SIF file: 650 GB for the 500 of SWE-bench Verified."""

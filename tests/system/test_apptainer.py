@@ -26,9 +26,10 @@ from pipeline.host.environment import environment  # noqa: E402
 from pipeline.host.files import remove_tree  # noqa: E402
 from pipeline.host.process import run_command  # noqa: E402
 from pipeline.records.failure import SandboxError  # noqa: E402
-from pipeline.sandbox.apptainer import LAYOUTS, ApptainerSandboxes  # noqa: E402
+from pipeline.sandbox.apptainer import ApptainerSandboxes  # noqa: E402
 from pipeline.sandbox.box import Box  # noqa: E402
 from pipeline.sandbox.images import ImageRecord, ImageStore  # noqa: E402
+from pipeline.sandbox.runtime import LAYOUTS  # noqa: E402
 from pipeline.sandbox.staging import sha256_of  # noqa: E402
 
 PROJECT = Path(__file__).parents[2]
