@@ -5,9 +5,13 @@ prints carries the word "exploratory".
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.spec.bounds import Count, Share
 from pipeline.spec.identity import Science
+
+RefetchSource = Literal["one", "union"]
+"""Whether one earlier read must have shown a re-fetch's lines, or the earlier reads together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +41,5 @@ class AnalysisPlan:
     """Fixed, so that the same tables give the same digits."""
     pricing: Science[str] = "flat"
     """The price list (conf/pricing) whose cost is primary."""
+    refetch_source: Science[RefetchSource] = "one"
+    """What a read is compared with: each earlier read of its run, or their union."""

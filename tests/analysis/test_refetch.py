@@ -76,6 +76,17 @@ def test_the_source_is_the_best_overlap_and_the_newest_among_equals():
     assert found(outputs_of([0, 0, 0, 0]), texts) == [(1, 0), (2, 0), (3, 2)]
 
 
+def test_a_file_seen_in_pieces_is_fetched_again_only_by_the_union_of_earlier_reads():
+    texts = ["a\nb\nc\nd", "e\nf\ng", "a\nb\nc\nd\ne\nf\ng"]
+    outputs = outputs_of([0, 0, 0], pruned_at=[3, NEVER, NEVER])
+    assert found(outputs, texts) == []
+    result = refetches_of(outputs, distinct_lines(pa.array(texts)), refetch_source="union")
+    assert result.read.tolist() == [2]
+    assert result.source.tolist() == [0], "the best overlap, not the newest"
+    assert result.share.tolist() == [1]
+    assert result.visible_share.tolist() == [0], "judged by the source alone"
+
+
 def test_runs_do_not_read_for_each_other():
     assert found(outputs_of([0, 1]), [ABC, ABC]) == []
 
@@ -131,6 +142,27 @@ def test_the_sparse_product_finds_what_comparing_every_pair_finds(runs: list[lis
         if len(lines) >= 3 and earlier and max(earlier)[0] / len(lines) >= 0.8 - 1e-9:
             expected.append((i, max(earlier)[1]))
     assert found(outputs_of(owners), texts) == expected
+
+
+@given(st.lists(texts_of_run, min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_the_union_counts_each_line_that_any_earlier_read_of_the_run_had(runs: list[list[str]]):
+    expected = []
+    at = 0
+    for run in runs:
+        seen: set[str] = set()
+        for text in run:
+            lines = {line for line in text.split("\n") if line}
+            if len(lines) >= 3:
+                share = len(lines & seen) / len(lines)
+                if share >= 0.8 - 1e-9:
+                    expected.append((at, pytest.approx(share)))
+                seen |= lines
+            at += 1
+    owners = [number for number, run in enumerate(runs) for _ in run]
+    texts = pa.array([text for run in runs for text in run])
+    result = refetches_of(outputs_of(owners), distinct_lines(texts), refetch_source="union")
+    assert list(zip(result.read.tolist(), result.share.tolist(), strict=True)) == expected
 
 
 @given(

@@ -37,6 +37,7 @@ from pipeline.analysis.behaviour.refetch import (
 from pipeline.analysis.behaviour.regret import Hazard, hazard_of, no_hazard
 from pipeline.analysis.tables import select_sql
 from pipeline.records.columns import MESSAGES
+from pipeline.spec.analysis import RefetchSource
 
 MAX_BATCH_MESSAGES = 240_000
 """Messages held at once, half of them outputs; with 4 kB each that is half a gigabyte."""
@@ -79,12 +80,18 @@ ORDER BY d.run_id, m.message_index
 """
 
 
-def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Behaviour:
+def collected(
+    connection: duckdb.DuckDBPyConnection,
+    files: Sequence[Path],
+    *,
+    refetch_source: RefetchSource = "one",
+) -> Behaviour:
     """Return what every finished run did, by one pass over its outputs.
 
     Args:
         connection: from `open_tables`.
         files: the messages table's; a run's messages lie in one of them.
+        refetch_source: the analysis plan's.
     """
     connection.execute(_SETUP)
     run_ids: list[str] = []
@@ -93,7 +100,7 @@ def collected(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> B
     tables: list[pa.Table] = []
     choices, recalls = _choices(connection), recalls_asked(connection)
     for rows in _batches(connection, files):
-        batch = _Batch(rows, choices, recalls)
+        batch = _Batch(rows, choices, recalls, refetch_source)
         run_ids += batch.run_ids
         for name, values in batch.run_columns().items():
             columns[name].append(values)
@@ -171,7 +178,11 @@ class _Batch:
     """The outputs of some runs, worked out once."""
 
     def __init__(
-        self, rows: pa.Table, choices: Mapping[str, Mapping[int, int]], recalls: Recalls
+        self,
+        rows: pa.Table,
+        choices: Mapping[str, Mapping[int, int]],
+        recalls: Recalls,
+        refetch_source: RefetchSource,
     ) -> None:
         self._rows = rows
         self._choices, self._recalls = choices, recalls
@@ -195,7 +206,9 @@ class _Batch:
             is_write=self._kinds == Kind.WRITE.value,
             command=rows["command"].combine_chunks(),
         )
-        self.refetches: Refetches = refetches_of(self.outputs, self._lines)
+        self.refetches: Refetches = refetches_of(
+            self.outputs, self._lines, refetch_source=refetch_source
+        )
         self.eligible: BoolArray = eligible_reads(self.outputs, self._lines)
 
     def run_columns(self) -> dict[str, FloatArray]:

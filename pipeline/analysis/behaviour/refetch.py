@@ -1,9 +1,10 @@
 """Re-fetches: reads whose lines an earlier read of the same run had shown (METHODS 4).
 
-A read is a re-fetch if at least `MIN_SHARE` of its distinct lines stood in one earlier read. Its
-source is the earlier read with the best overlap, ties to the newest. Whether the source was still
-to be seen is judged in the view of the call that issued the read. A read after a write to the same
-file is marked: it verifies rather than fetches again.
+A read is a re-fetch if at least `MIN_SHARE` of its distinct lines stood in one earlier read, or, by
+the analysis plan's choice, in the earlier reads together: a file seen in pieces and then whole. Its
+source is either way the earlier read with the best overlap, ties to the newest. Whether the source
+was still to be seen is judged in the view of the call that issued the read. A read after a write to
+the same file is marked: it verifies rather than fetches again.
 
 All pairs of a batch are found by one product of a sparse reads-by-lines matrix with its transpose.
 """
@@ -16,6 +17,7 @@ from scipy import sparse
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
 from pipeline.analysis.behaviour.lines import DistinctLines
+from pipeline.spec.analysis import RefetchSource
 
 MIN_SHARE = 0.8
 MIN_LINES = 3
@@ -51,7 +53,7 @@ class Refetches:
     read: IntArray
     source: IntArray
     share: FloatArray
-    """Of the read's distinct lines, those that the source had."""
+    """Of the read's distinct lines, those that the source had; with `union`, any earlier read."""
     distance_turns: IntArray
     visible_share: FloatArray
     """Of the source's lines, those in the view of the issuing call: 1 unless it was pruned."""
@@ -71,6 +73,7 @@ def refetches_of(
     outputs: Outputs,
     lines: DistinctLines,
     *,
+    refetch_source: RefetchSource = "one",
     min_share: float = MIN_SHARE,
     min_lines: int = MIN_LINES,
 ) -> Refetches:
@@ -79,17 +82,21 @@ def refetches_of(
     Args:
         outputs: the batch.
         lines: `distinct_lines` of the outputs' raw texts.
-        min_share: of the read's distinct lines, in one earlier read.
+        refetch_source: whether `one` earlier read must have had the lines, or their `union`.
+        min_share: of the read's distinct lines, in what `refetch_source` says.
         min_lines: reads with fewer distinct lines are no reads.
     """
     eligible = eligible_reads(outputs, lines, min_lines=min_lines)
     reads = np.flatnonzero(eligible)
-    later, earlier, overlap = _overlaps(outputs, lines, eligible)
-    share = overlap / lines.counts[reads[later]]
+    rows, columns = _numbered(outputs, lines, eligible)
+    later, earlier, overlap = _overlaps(rows, columns, n_reads=len(reads))
+    together = refetch_source == "union"
+    shown = _shown_before(rows, columns, n_reads=len(reads))[later] if together else overlap
+    share = shown / lines.counts[reads[later]]
     found = share >= min_share - 1e-9
-    later, earlier, share = later[found], earlier[found], share[found]
+    later, earlier, overlap, share = later[found], earlier[found], overlap[found], share[found]
     # Best overlap last, ties to the newest: the last of each read wins.
-    order = np.lexsort((earlier, share, later))
+    order = np.lexsort((earlier, overlap, later))
     later, earlier, share = later[order], earlier[order], share[order]
     last = np.append(later[1:] != later[:-1], True) if len(later) else np.zeros(0, dtype=bool)
     read, source = reads[later[last]], reads[earlier[last]]
@@ -105,21 +112,25 @@ def refetches_of(
     )
 
 
-def _overlaps(
+def _numbered(
     outputs: Outputs, lines: DistinctLines, eligible: BoolArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return (later read, earlier read, shared lines) for all pairs within a run."""
+) -> tuple[IntArray, IntArray]:
+    """Return (read, line) of every distinct line of a read, both numbered from 0."""
     kept = eligible[lines.output]
     place = np.cumsum(eligible) - 1
-    n_reads = int(eligible.sum())
+    rows: IntArray = place[lines.output[kept]]
+    # Numbering the lines by run keeps pairs within a run.
+    n_lines = int(lines.line.max(initial=0)) + 1
+    return rows, _compact(outputs.run[lines.output[kept]] * n_lines + lines.line[kept])
+
+
+def _overlaps(
+    rows: IntArray, columns: IntArray, *, n_reads: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return (later read, earlier read, shared lines) for all pairs within a run."""
     if n_reads == 0:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
-    rows = place[lines.output[kept]]
-    # Numbering the lines by run keeps pairs within a run.
-    n_lines = int(lines.line.max()) + 1
-    keys = outputs.run[lines.output[kept]] * n_lines + lines.line[kept]
-    columns = _compact(keys)
     shape = (n_reads, int(columns.max()) + 1)
     ones = np.ones(len(rows), dtype=np.int32)
     matrix = sparse.csr_matrix((ones, (rows, columns)), shape=shape)
@@ -129,6 +140,15 @@ def _overlaps(
         product.col.astype(np.int64),
         product.data.astype(np.int64),
     )
+
+
+def _shown_before(rows: IntArray, columns: IntArray, *, n_reads: int) -> IntArray:
+    """Return how many lines of each read stood in any earlier read of its run."""
+    first = np.full(int(columns.max(initial=-1)) + 1, n_reads)
+    # Reads come in order, so the first write of a reversed pass is the earliest.
+    first[columns[::-1]] = rows[::-1]
+    counts: IntArray = np.bincount(rows[rows > first[columns]], minlength=n_reads)
+    return counts.astype(np.int64)
 
 
 def _compact(keys: IntArray) -> IntArray:
