@@ -50,6 +50,11 @@ class SamenessClaim:
         return -self.margin < self.low and self.high < self.margin
 
     @property
+    def is_inconclusive(self) -> bool:
+        """True where a loss as large as the margin is neither excluded nor shown."""
+        return not self.is_noninferior and not self.high < -self.margin
+
+    @property
     def sentence(self) -> str:
         """One plain sentence that claims no more than the interval carries."""
         points = f"{self.margin * 100:g}-point margin"

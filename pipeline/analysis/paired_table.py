@@ -1,6 +1,8 @@
 """The paired table as plain text: what launch prints at the end, and a log can hold."""
 
+import re
 from collections.abc import Sequence
+from textwrap import wrap
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.wording import (
     DAGGER_NOTE,
     UNKNOWN,
+    caveats,
     noise_sentence,
     p_value,
     percent,
@@ -18,6 +21,9 @@ from pipeline.analysis.wording import (
     solve_difference,
     verdict,
 )
+
+WIDTH = 100
+"""Columns that a sentence may take; the table is as wide as its cells."""
 
 HEADER = (
     "arm", "solved", "difference, points", "p (Holm)", "input tokens", "ratio [95%]",
@@ -115,12 +121,22 @@ def _group_text(study: GroupStudy, cache_note: str) -> str:
     if any(not c.is_planned for c in study.contrasts):
         lines.append("* exploratory: not in the analysis plan")
     if has_dagger(study):
-        lines.append(DAGGER_NOTE)
+        lines += _wrapped(DAGGER_NOTE)
     if not study.contrasts:
         lines.append("only one arm: there is nothing to compare it with")
-    lines += [verdict(c) for c in study.contrasts]
-    lines.append(noise_sentence(study.reference, study.noise[study.reference]))
+    said = [verdict(c) for c in study.contrasts] + caveats(study.contrasts)
+    for sentence in (*said, noise_sentence(study.reference, study.noise[study.reference])):
+        lines += _wrapped(sentence)
     return "\n".join(lines)
+
+
+def _wrapped(sentence: str) -> list[str]:
+    """Return the sentence in lines of at most `WIDTH` columns, intervals unbroken."""
+    held = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), sentence)
+    lines = wrap(
+        held, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

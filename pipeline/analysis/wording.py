@@ -4,6 +4,7 @@ A sentence here never claims more than its interval: "same" needs a claim of sam
 ratio surely below 1, and what is unknown says so.
 """
 
+from collections.abc import Sequence
 from math import isnan
 
 from pipeline.analysis.bootstrap import Estimate
@@ -63,7 +64,10 @@ def evidence_note(evidence: str) -> str:
 
 
 def verdict(contrast: Contrast) -> str:
-    """Return one plain sentence about an arm: its solve rate, its tokens, and how sure that is."""
+    """Return one plain sentence about an arm: its solve rate, its tokens, and how sure that is.
+
+    `caveats` says once what several of these would repeat.
+    """
     parts = [f"{contrast.arm}: {_tokens_words(contrast.tokens)}"]
     if contrast.solve is None:
         parts.append("solve rate unknown, since nothing is graded")
@@ -92,10 +96,24 @@ def _solve_words(contrast: Contrast) -> str:
     assert solve is not None
     p = solve.test.p_value if isnan(solve.holm_p) else solve.holm_p
     ends = f"{solve_difference(solve)} points"
+    same = solve.sameness
     if p <= 0.05:
         word = "higher" if solve.difference.value > 0 else "lower"
-        return f"{word} by {ends}; {solve.sameness.sentence}"
-    return f"differs by {ends}, not shown to differ; {solve.sameness.sentence}"
+        found = f"{word} by {ends}"
+        return found if same.is_inconclusive else f"{found}, {same.sentence}"
+    if same.is_inconclusive:
+        return f"{ends}: neither a difference nor sameness is shown"
+    return f"{ends}: no difference shown, {same.sentence}"
+
+
+def caveats(contrasts: Sequence[Contrast]) -> list[str]:
+    """Return what goes for several verdicts, once: which arms are not shown to be as good."""
+    open_claims = [c for c in contrasts if c.solve and c.solve.sameness.is_inconclusive]
+    if not open_claims:
+        return []
+    assert open_claims[0].solve is not None
+    names = ", ".join(c.arm for c in open_claims)
+    return [f"{names}: {open_claims[0].solve.sameness.sentence}."]
 
 
 def noise_sentence(reference: str, noise: SeedNoise) -> str:

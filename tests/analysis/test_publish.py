@@ -5,12 +5,20 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.analysis.figures.distances import refetch_distances
+from pipeline.analysis.figures.style import NO_SERIES, arm_styles, save
 from pipeline.analysis.output import latex_text
+from pipeline.analysis.paired_table import paired_table_text
 from pipeline.analysis.publish import AnalysisSummary, analyze_results
+from pipeline.analysis.report.run_pages import events_once
+from pipeline.analysis.synthetic.folder import write_sweep
+from pipeline.analysis.synthetic.truth import SyntheticSweep
 from pipeline.analyze import main as analyze
+from pipeline.spec.analysis import AnalysisPlan
 from pipeline.synthetic import effects_from
 from pipeline.synthetic import main as synthesise
 
@@ -146,3 +154,33 @@ def test_a_synthetic_sweep_is_written_once_and_holds_its_truth(
     assert truth["effects"]["plan_prune"]["input_token_ratio"] == 0.5
     assert synthesise(words) == 2
     assert "already holds a sweep" in capsys.readouterr().err
+
+
+def test_what_the_terminal_says_fits_and_the_common_caveat_is_said_once(tmp_path: Path):
+    small = SyntheticSweep(n_instances=12, seeds=(0,), mean_steps=12, seed=3)
+    write_sweep(small, tmp_path / "small", plan=AnalysisPlan(resamples=200))
+    text = paired_table_text(analyze_results(tmp_path / "small", tmp_path / "out").study)
+    sentences = text[text.index("\nobservation_mask: ") :]
+    assert all(len(line) <= 100 for line in sentences.split("\n"))
+    joined = " ".join(sentences.split())
+    assert joined.count("neither a difference nor sameness is shown") == 3
+    assert joined.count("the interval reaches past the 5-point margin") == 1
+
+
+def test_a_figure_without_any_series_says_so(tmp_path: Path):
+    figure = refetch_distances(
+        {"full_history": np.empty(0)},
+        {"full_history": 2},
+        arm_styles(["full_history"], reference="full_history"),
+    )
+    assert [text.get_text() for text in figure.axes[0].texts] == [NO_SERIES]
+    assert figure.axes[0].get_legend() is None
+    assert save(figure, tmp_path / "figure", evidence="sim").exists()
+
+
+def test_a_plan_set_at_once_is_listed_by_step_only():
+    joined = {"step_index": 1, "action": "set", "plan_step": 0, "title": "look | mend"}
+    steps = [{**joined, "plan_step": n, "title": t} for n, t in ((1, "look"), (2, "mend"))]
+    start = {"step_index": 1, "action": "start", "plan_step": 1, "title": "look"}
+    assert events_once([joined, *steps, start]) == [*steps, start]
+    assert events_once([joined, start]) == [joined, start], "its only line stays"

@@ -43,6 +43,9 @@ _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)),
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 
+NO_SERIES = "nothing to draw"
+"""What stands in a figure for which no arm has a value."""
+
 EVIDENCE_WORDS = {
     "live": "",
     "sim": "simulation",
@@ -98,7 +101,10 @@ def axes_of(figure: Figure, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
 
 
 def legend_above(axes: Any, *, columns: int = 2) -> None:
-    """Put the legend over the axes, where it hides no data."""
+    """Put the legend over the axes, where it hides no data; axes without a series say so."""
+    if not axes.get_legend_handles_labels()[0]:
+        axes.text(0.5, 0.5, NO_SERIES, transform=axes.transAxes, ha="center", va="center")
+        return
     axes.legend(
         loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2,
         handlelength=2.4, borderaxespad=0.2,

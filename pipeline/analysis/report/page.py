@@ -75,6 +75,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "rows": paired_rows(study),
         "contrasts": study.contrasts,
         "verdicts": [wording.verdict(c) for c in study.contrasts],
+        "caveats": wording.caveats(study.contrasts),
         "any_exploratory": any(not c.is_planned for c in study.contrasts),
         "dagger": wording.DAGGER_NOTE if has_dagger(study) else "",
         "claims": [_claim(c) for c in study.contrasts],

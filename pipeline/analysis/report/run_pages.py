@@ -115,9 +115,17 @@ def _shown(rows: Mapping[str, _Rows], again: Mapping[int, int]) -> dict[str, Any
         "evidence": evidence_word(str(facts["evidence"])),
         "messages": messages,
         "calls": calls,
-        "plan": rows["plan"],
+        "plan": events_once(rows["plan"]),
         "n_fetched_again": len(again),
     }
+
+
+def events_once(events: _Rows) -> _Rows:
+    """Return plan events without the line that joins all titles, where each has one of its own."""
+    listed = {e["step_index"] for e in events if e["action"] == "set" and e["plan_step"]}
+    return [
+        e for e in events if e["action"] != "set" or e["plan_step"] or e["step_index"] not in listed
+    ]
 
 
 def _rows_by_run(
