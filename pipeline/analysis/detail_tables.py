@@ -124,7 +124,7 @@ _BEHAVIOUR_COLUMNS = (
     "recalls",
     *("plan_steps", "plan_steps_completed", "cleanups", "never_treated", "pruned_tokens"),
     *("pruned_outputs", "capped", "context_limited", "loops", "empty_patches"),
-    *("solved_without_read", "network", "other_commits", "named_commits"),
+    *("solved_without_read", "network", "other_commits", "named_commits", "foreign_commits"),
     "template_dropped_tokens",
 )
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from pipeline.analysis.behaviour import collect
 from pipeline.analysis.behaviour.collect import chosen_numbers, collected
 from pipeline.analysis.behaviour.recalls import recalled_number
+from pipeline.analysis.study import study_of
 from pipeline.analysis.tables import open_tables
 from pipeline.records.layout import Layout
 
@@ -114,3 +116,22 @@ def test_only_recalls_of_outputs_that_were_gone_are_counted(sweep: Path):
     counts = dict(zip(behaviour.run_ids, behaviour.columns["n_recalls"].tolist(), strict=True))
     assert counts.pop(run_id) == 1.0
     assert set(counts.values()) == {0.0}
+
+
+def test_a_run_that_names_a_foreign_commit_leaks_like_one_that_looks_at_other_branches(sweep: Path):
+    def named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        first = next(r for r in rows if r["tool"] == "bash" or r["command"])
+        first["command"], first["content"] = "git show 5f3c2a1", "commit 5f3c2a1"
+        leaking.append(first["run_id"])
+        return rows
+
+    leaking: list[str] = []
+    path = next(iter(sorted(Layout(sweep).table("messages").glob("*.parquet"))))
+    table = pq.read_table(path)
+    pq.write_table(pa.Table.from_pylist(named(table.to_pylist()), schema=table.schema), path)
+    with open_tables(sweep) as connection:
+        study = study_of(sweep, connection)
+    [group] = study.groups
+    assert sum(b.foreign_commits for b in group.behaviour) == 1
+    assert len(group.leaking) == 1
+    assert group.leaking[0] in leaking[0]

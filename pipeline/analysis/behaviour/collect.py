@@ -25,6 +25,7 @@ from pipeline.analysis.behaviour.commands import (
     looks_at_other_commits,
     named_commit,
 )
+from pipeline.analysis.behaviour.foreign import names_foreign_commit
 from pipeline.analysis.behaviour.lines import DistinctLines, distinct_lines
 from pipeline.analysis.behaviour.recalls import Recalls, recalls_asked, recalls_by_run
 from pipeline.analysis.behaviour.refetch import (
@@ -240,6 +241,13 @@ class _Batch:
         for name, test in _LEAKS.items():
             flags = np.array([test(c) for c in self._commands])[self._codes]
             columns[name] = counted(self.outputs.run[flags])
+        foreign = names_foreign_commit(
+            self.outputs.run,
+            [self._commands[code] for code in self._codes],
+            self._rows["content"].combine_chunks(),
+            np.array([looks_at_other_commits(c) for c in self._commands])[self._codes],
+        )
+        columns["n_foreign_commits"] = counted(self.outputs.run[foreign])
         return columns
 
     def hazards(self) -> Iterator[tuple[ArmKey, Hazard]]:

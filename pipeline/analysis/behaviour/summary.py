@@ -70,6 +70,8 @@ class ArmBehaviour:
     other_commits: int
     """Runs that looked at other branches, remotes or the reflog."""
     named_commits: int
+    foreign_commits: int
+    """Runs that showed a commit by a hash that nothing in the run had shown; see `foreign`."""
     template_dropped_tokens: float
 
 
@@ -173,16 +175,20 @@ def _arm_behaviour(
         network=runs(column("n_network") > 0),
         other_commits=runs(column("n_other_commits") > 0),
         named_commits=runs(column("n_named_commits") > 0),
+        foreign_commits=runs(column("n_foreign_commits") > 0),
         template_dropped_tokens=mean(arm.metrics["template_dropped_tokens"]),
     )
 
 
 def leaking_instances(behaviour: Behaviour, group: Group) -> tuple[str, ...]:
-    """Return the instances of which some run looked at other commits or used the network."""
+    """Return the instances of which some run used the network, or looked at other commits.
+
+    Foreign hashes count as other commits.
+    """
     counts = shaped_by_arm(group, behaviour.run_ids, behaviour.columns)
     leaking = np.zeros(len(group.instance_ids), dtype=bool)
     for columns in counts.values():
-        for name in ("n_network", "n_other_commits"):
+        for name in ("n_network", "n_other_commits", "n_foreign_commits"):
             if name in columns:
                 leaking |= (columns[name] > 0).any(axis=1)
     return tuple(n for n, leaks in zip(group.instance_ids, leaking, strict=True) if leaks)
