@@ -27,6 +27,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
+from pipeline.worker.evaluation import eval_site
 from pipeline.worker.gold import GoldGrade, grade_gold
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 
@@ -125,6 +126,7 @@ def _gold(results: Path) -> int:
         layout.gold,
         concurrency=spec.cluster.grading.concurrency,
         timeout_s=spec.grade_timeout_s,
+        site=eval_site(spec.cluster),
         say=_say,
     )
     bad = [g for g in grades if g.grade_class is not GradeClass.RESOLVED]

@@ -10,7 +10,7 @@ import contextlib
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -101,12 +101,20 @@ def eval_script(row: Mapping[str, Any]) -> str:
 
 
 def grade_patch(
-    sandbox: Sandbox, row: Mapping[str, Any], patch: str | None, *, timeout_s: float
+    sandbox: Sandbox,
+    row: Mapping[str, Any],
+    patch: str | None,
+    *,
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+    wheels: Sequence[Path] = (),
 ) -> Grade:
     """Apply `patch` in a fresh sandbox, run the instance's tests, and return the grade.
 
     Args:
         timeout_s: limit of the evaluation script alone.
+        variables: set for the evaluation script, beside the sandbox's own.
+        wheels: files that pip may install from in the evaluation script.
 
     Raises:
         SandboxError: the sandbox broke; nothing is known about the patch.
@@ -119,7 +127,8 @@ def grade_patch(
     applied = _apply(sandbox, patch, folder)
     if applied.returncode != 0:
         return not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
-    ran = _run_tests(sandbox, eval_script(row), folder, timeout_s=timeout_s)
+    variables = {**(variables or {}), **_uploaded(sandbox, wheels, folder)}
+    ran = _run_tests(sandbox, eval_script(row), folder, variables, timeout_s=timeout_s)
     seconds = time.monotonic() - started
     if ran.timed_out:
         notice = f"\n\nTimeout error: {timeout_s:g} seconds exceeded."
@@ -156,8 +165,10 @@ def apply_script(patch_path: str, commands: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_script(folder: str) -> str:
+def run_script(folder: str, variables: Mapping[str, str] | None = None) -> str:
     """Return the command that runs the evaluation script and keeps all it prints.
+
+    `variables` are set for the script, whose text stays the official one.
 
     stdout and stderr go through one pipe into a file: one pipe because the start and end markers
     come from `set -x` on stderr, a file because a sandbox bounds what a command may return, and a
@@ -165,10 +176,12 @@ def run_script(folder: str) -> str:
     file. A process that the tests left behind may hold the pipe open: it is not waited for.
     """
     where = shlex.quote(folder)
+    words = [f"{name}={shlex.quote(value)}" for name, value in (variables or {}).items()]
+    bash = " ".join(["env", *words, "/bin/bash"] if words else ["/bin/bash"])
     return (
         f"cd {where} && rm -f stream && mkfifo stream || exit {NO_REPOSITORY}\n"
         f"cat < stream > test_output.txt & reader=$!\n"
-        f'(cd "$OLDPWD" && exec /bin/bash {where}/eval.sh) > stream 2>&1 < /dev/null\n'
+        f'(cd "$OLDPWD" && exec {bash} {where}/eval.sh) > stream 2>&1 < /dev/null\n'
         "code=$?\n"
         "for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
         "  kill -0 $reader 2> /dev/null || break\n"
@@ -198,10 +211,30 @@ def _apply(sandbox: Sandbox, patch: str, folder: str) -> CommandResult:
     return applied
 
 
-def _run_tests(sandbox: Sandbox, script: str, folder: str, *, timeout_s: float) -> CommandResult:
+def _uploaded(sandbox: Sandbox, wheels: Sequence[Path], folder: str) -> dict[str, str]:
+    """Put `wheels` into the sandbox and return the variable by which pip finds them."""
+    if not wheels:
+        return {}
+    where = f"{folder}/wheels"
+    made = sandbox.execute(f"mkdir {shlex.quote(where)}", timeout_s=READ_TIMEOUT_S)
+    if made.returncode != 0:
+        raise SandboxError(f"no folder for wheels in the sandbox: {made.output.strip()!r}")
+    for wheel in wheels:
+        sandbox.upload(wheel.read_bytes(), f"{where}/{wheel.name}")
+    return {"PIP_FIND_LINKS": where}
+
+
+def _run_tests(
+    sandbox: Sandbox,
+    script: str,
+    folder: str,
+    variables: Mapping[str, str],
+    *,
+    timeout_s: float,
+) -> CommandResult:
     """Return how the evaluation script ended, with the whole of what it printed."""
     sandbox.upload(script.encode(), f"{folder}/eval.sh")
-    ran = sandbox.execute(run_script(folder), timeout_s=timeout_s)
+    ran = sandbox.execute(run_script(folder, variables), timeout_s=timeout_s)
     try:
         log = sandbox.download(f"{folder}/test_output.txt", limit_bytes=LOG_LIMIT_BYTES + 1)
     except FileNotFoundError:

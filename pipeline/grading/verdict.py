@@ -32,6 +32,8 @@ class Grade:
     """The official per-instance report."""
     test_output: str = ""
     """What the evaluation script printed; kept in the logs, never in a table."""
+    environment: str | None = None
+    """Which of `environments`' the evaluation ran with; None: no test was run."""
 
     @property
     def resolved(self) -> bool | None:

@@ -208,6 +208,7 @@ _GRADE = (
     _C("report", "json", "", "The official per-instance report"),
     _C("failure", "string", "", "What went wrong, for people"),
     _C("timeouts", "int", "", "Tries that ran into the time limit"),
+    _C("eval_environment", "string", "", "How its build tools came: official, wheels, installed"),
     _C("finished_at", "float", "unix s", "End"),
     _C("worker", "string", "", "The worker attempt that graded"),
     _C("node", "string", "", "Host it ran on"),

@@ -34,6 +34,8 @@ class GradeRecord:
     """The official per-instance report, JSON."""
     failure: str | None = None
     timeouts: int = 0
+    eval_environment: str | None = None
+    """What the evaluation script ran with, by name; None: it did not run."""
     finished_at: float
     worker: str
     node: str

@@ -57,3 +57,5 @@ class SiteSpec:
     pids_limit: Runtime[Count] = 512
     network_rollout: Runtime[bool] = True
     network_grade: Runtime[bool] = True
+    wheels: Runtime[str | None] = None
+    """Folder of wheels that evaluations may build with where nothing can be fetched."""

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.grading.harness import grade_patch, harness_version
+from pipeline.grading.harness import harness_version
 from pipeline.grading.verdict import Grade, infra_failed
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.records.failure import GradeClass, InfraError
+from pipeline.worker.evaluation import EvalSite, evaluated
 from pipeline.worker.sandboxes import OpenSandboxes
 
 
@@ -38,6 +39,7 @@ def grade_gold(
     *,
     concurrency: int,
     timeout_s: float,
+    site: EvalSite,
     say: Callable[[GoldGrade, int, int], None],
 ) -> list[GoldGrade]:
     """Grade the gold patches that `path` does not list as resolved; return all grades.
@@ -48,6 +50,7 @@ def grade_gold(
         path: the list (JSON), replaced after every grade, so that nothing is lost on Ctrl-C.
         concurrency: gradings at once.
         timeout_s: limit of one evaluation script.
+        site: what evaluations can fetch here.
         say: told every new grade, how many are done and how many there are.
     """
     grades = {g.instance_id: g for g in read_gold(path) if g.harness_version == harness_version()}
@@ -60,7 +63,7 @@ def grade_gold(
     ]
     pool = ThreadPoolExecutor(max_workers=concurrency)
     try:
-        futures = [pool.submit(_one, row, sandboxes, timeout_s) for row in todo]
+        futures = [pool.submit(_one, row, sandboxes, site, timeout_s) for row in todo]
         for n_done, future in enumerate(as_completed(futures), start=1):
             grade = future.result()
             grades[grade.instance_id] = grade
@@ -83,10 +86,11 @@ def read_gold(path: Path) -> list[GoldGrade]:
     ]
 
 
-def _one(row: Mapping[str, Any], sandboxes: OpenSandboxes, timeout_s: float) -> GoldGrade:
+def _one(
+    row: Mapping[str, Any], sandboxes: OpenSandboxes, site: EvalSite, timeout_s: float
+) -> GoldGrade:
     try:
-        with sandboxes.started(row, "grade") as sandbox:
-            grade: Grade = grade_patch(sandbox, row, str(row["patch"]), timeout_s=timeout_s)
+        grade: Grade = evaluated(row, str(row["patch"]), sandboxes, site, timeout_s=timeout_s)
     except InfraError:
         grade = infra_failed(str(row["patch"]), reason=traceback.format_exc(limit=1))
     return GoldGrade(

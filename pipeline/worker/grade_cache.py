@@ -48,4 +48,5 @@ def _grade_in(record: GradeRecord) -> Grade:
         p2p_passed=record.p2p_passed,
         p2p_total=record.p2p_total,
         report=json.loads(record.report or "{}"),
+        environment=record.eval_environment,
     )

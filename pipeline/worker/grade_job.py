@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.grading.cache import GradeCache, GradeKey
-from pipeline.grading.harness import grade_patch, harness_version, official
+from pipeline.grading.harness import harness_version, official
 from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
 from pipeline.host.environment import environment
 from pipeline.host.log import say
@@ -38,6 +38,7 @@ from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.claims import ClaimBoard, Owner, this_owner
 from pipeline.worker.deadline import Deadline
+from pipeline.worker.evaluation import EvalSite, eval_site, evaluated
 from pipeline.worker.grade_cache import PREFIX, cached_grades
 from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
@@ -95,6 +96,7 @@ class GradeBench:
     cache: GradeCache
     logs: GradeLogs | None
     timeout_s: float
+    site: EvalSite
     worker: str
     node: str
     now: Callable[[], float]
@@ -199,6 +201,7 @@ class GradeWorker:
             cache=cached_grades(self._layout),
             logs=logs,
             timeout_s=self._lock.spec.grade_timeout_s,
+            site=eval_site(self._lock.spec.cluster),
             worker=self._owner.worker,
             node=self._node,
             now=time.time,
@@ -291,6 +294,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         report=json.dumps(dict(grade.report)),
         failure=grade.reason or None,
         timeouts=tried.timeouts,
+        eval_environment=grade.environment,
         finished_at=bench.now(),
         worker=bench.worker,
         node=bench.node,
@@ -312,8 +316,7 @@ def _graded(
         return Tried(grade=replace(known, seconds=0.0))
     timeouts = 0
     while True:
-        with bench.sandboxes.started(row, "grade") as sandbox:
-            grade = grade_patch(sandbox, row, patch, timeout_s=bench.timeout_s)
+        grade = evaluated(row, patch, bench.sandboxes, bench.site, timeout_s=bench.timeout_s)
         timeouts += grade.grade_class is GradeClass.GRADE_TIMEOUT
         if grade.grade_class is not GradeClass.GRADE_TIMEOUT or timeouts == N_TRIES:
             bench.cache.add(key, grade)
