@@ -61,7 +61,7 @@ def checked(
     found = [
         *(_no_plan(connection) if has_lock else _no_lock()),
         *_nothing_there(tally),
-        *_missing(tally),
+        *_missing(tally, has_lock=has_lock),
         *_strangers(connection),
         *_silent_runs(connection),
         *_mixed(connection),
@@ -97,7 +97,10 @@ def refusal(gate: Gate) -> str:
     """Return what to tell someone whose sweep was refused."""
     lines = ["this sweep does not pass the validity gate:"]
     lines += [f"  - {p.sentence}\n    {p.remedy}" for p in gate.problems if p.blocks]
-    lines.append("to see marked results all the same: --allow-invalid")
+    lines.append(
+        "to see results all the same: --allow-invalid (the report is marked as not valid and "
+        "repeats this list)"
+    )
     return "\n".join(lines)
 
 
@@ -120,7 +123,7 @@ def _no_lock() -> list[Problem]:
         Problem(
             code="no_lock",
             sentence="the folder has no sweep.lock.yaml: what was planned is unknown",
-            remedy="runs that were ingested have none; everything about them is exploratory",
+            remedy="ingested runs have none: --allow-invalid describes them, as exploratory",
         )
     ]
 
@@ -137,7 +140,7 @@ def _nothing_there(tally: Sequence[TallyRow]) -> list[Problem]:
     ]
 
 
-def _missing(tally: Sequence[TallyRow]) -> list[Problem]:
+def _missing(tally: Sequence[TallyRow], *, has_lock: bool) -> list[Problem]:
     missing = sum(row.planned - row.done for row in tally)
     if not missing:
         return []
@@ -146,9 +149,11 @@ def _missing(tally: Sequence[TallyRow]) -> list[Problem]:
     return [
         Problem(
             code="missing_runs",
-            sentence=f"{missing} of {planned} planned runs have no result "
+            sentence=f"{missing} of {planned} {'planned ' if has_lock else ''}runs have no result "
             f"({infra} failed on our side, {missing - infra} never ran)",
-            remedy="launch the sweep again: only what is missing is run",
+            remedy="launch the sweep again: only what is missing is run"
+            if has_lock
+            else "none can be run again from here: --allow-invalid leaves them out, counted",
         )
     ]
 

@@ -104,10 +104,18 @@ def _causes(arm: ArmOutcomes, *, graded: bool) -> Counter[str]:
     return causes
 
 
+_LAUNCH_AGAIN = "launch the sweep again, then grade it: only what is missing is done"
+_COMPARE_THE_REST = "ingest what is missing, or compare complete pairs only: --allow-invalid"
+
+
 def refused_contrasts(
-    groups: Sequence[Group], *, reference: str, max_share: float
+    groups: Sequence[Group], *, reference: str, max_share: float, was_launched: bool = True
 ) -> Iterator[Problem]:
-    """Yield a problem for each contrast with a larger share of lost pairs than `max_share`."""
+    """Yield a problem for each contrast with a larger share of lost pairs than `max_share`.
+
+    Only a folder that `was_launched` can be launched again; others get another remedy.
+    """
+    remedy = _LAUNCH_AGAIN if was_launched else _COMPARE_THE_REST
     for group in groups:
         if reference not in group.arms:
             continue
@@ -120,5 +128,5 @@ def refused_contrasts(
                     code="lost_pairs",
                     sentence=f"{name} against {reference} ({group.title}) is refused: "
                     f"{lost.sentence}; the plan allows {100 * max_share:g}% to be lost",
-                    remedy="launch the sweep again, then grade it: only what is missing is done",
+                    remedy=remedy,
                 )

@@ -132,13 +132,20 @@ def study_of(
     nothing = any(p.code == "no_runs" for p in gate.problems)
     groups = [] if nothing else groups_of(connection, exclusions=plan.exclusions)
     lost = refused_contrasts(
-        groups, reference=reference or plan.reference, max_share=plan.max_missing_share
+        groups,
+        reference=reference or plan.reference,
+        max_share=plan.max_missing_share,
+        was_launched=lock is not None,
     )
     gate = replace(gate, problems=(*gate.problems, *lost))
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
     pricing = pricing_from(lock.spec.pricing if lock else {})
-    behaviour = collected(connection, sorted(layout.table(MESSAGES.name).glob("*.parquet")))
+    behaviour = collected(
+        connection,
+        sorted(layout.table(MESSAGES.name).glob("*.parquet")),
+        refetch_source=plan.refetch_source,
+    )
     return Study(
         results=results,
         plan=plan,

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.gate import InvalidSweepError
@@ -98,6 +100,46 @@ def test_a_contrast_with_more_lost_pairs_than_planned_for_is_refused_by_name(
     study = study_of(sweep, allow_invalid=True)
     assert any(p.code == "lost_pairs" for p in study.gate.problems) is refused
     assert (sentence in paired_table_text(study)) is refused
+
+
+def test_a_folder_that_was_not_launched_is_not_told_to_launch_again(sweep: Path):
+    def failed(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        next(r for r in rows if r["arm"] == "plan_prune")["failure_class"] = "infra_server"
+        return rows
+
+    edit_table(sweep, "runs", failed)
+    Layout(sweep).lock.unlink()
+    Layout(sweep).plan.unlink()
+    with pytest.raises(InvalidSweepError) as error:
+        study_of(sweep)
+    refusal = str(error.value)
+    assert "1 of 192 runs have no result" in refusal
+    assert "1 of 24 pairs are lost" in refusal
+    assert "launch" not in refusal
+    assert refusal.count("--allow-invalid") == 4, "for each problem, and at the end"
+
+
+def test_the_plan_says_whether_earlier_reads_are_taken_together(sweep: Path):
+    shown = ["p1\np2\np3\np4", "q1\nq2\nq3", "p1\np2\np3\np4\nq1\nq2\nq3"]
+
+    path = sorted(Layout(sweep).table("messages").glob("*.parquet"))[0]
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    outputs = [r for r in rows if r["tool"] and r["run_id"] == rows[0]["run_id"]]
+    for row, text in zip(outputs, shown, strict=False):
+        row |= {"command": "cat a.py", "content": text}
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+    def refetched() -> set[tuple[object, object]]:
+        found = study_of(sweep).behaviour.refetches
+        keys = (found[name].to_pylist() for name in ("run_id", "message_index"))
+        return set(zip(*keys, strict=True))
+
+    by_one = refetched()
+    lock = Layout(sweep).lock
+    lock.write_text(lock.read_text().replace("refetch_source: one", "refetch_source: union"))
+    assert by_one
+    assert refetched() == by_one | {(outputs[2]["run_id"], outputs[2]["message_index"])}
 
 
 def test_without_grades_tokens_are_compared_and_solve_rates_are_unknown(sweep: Path):
