@@ -2,6 +2,8 @@
 
 traj: mini-SWE-agent trajectories, which its inspector opens and `ingest` reads back without loss.
 preds: SWE-bench predictions, one file a cell (agent, model, arm, seed).
+reports: the files of the official harness: report.json, patch.diff and test_output.txt of every
+    graded run, and a summary MODEL.RUN.json a cell.
 hf: a dataset folder with a card.
 package: everything needed to recompute every number of the report, with checksums.
 """
@@ -21,6 +23,7 @@ from pipeline.records.journal import disk_errors
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import LockError
 from pipeline.records.mini_export import mini_from_record
+from pipeline.records.official_reports import write_reports
 from pipeline.records.package import write_dataset, write_package
 from pipeline.records.predictions import cell_name, write_predictions
 from pipeline.records.rebuild import all_run_tables, record_from, tool_lists
@@ -47,6 +50,19 @@ def _preds(layout: Layout, out: Path) -> str:
     return f"{len(paths)} cells in {out}; each is a predictions file of the SWE-bench harness"
 
 
+def _reports(layout: Layout, out: Path) -> str:
+    from pipeline.grading.harness import classified
+
+    paths = write_reports(layout, out, classified)
+    if not paths:
+        raise ValueError(
+            f"there is nothing to report: every run in {layout.root} failed on our side"
+        )
+    return (
+        f"{len(paths)} cells in {out}; each has a summary there and its instances in {out / 'logs'}"
+    )
+
+
 def _hf(layout: Layout, out: Path) -> str:
     write_dataset(layout, out)
     return f"dataset folder {out}; its card is {out / 'README.md'}"
@@ -60,6 +76,7 @@ def _package(layout: Layout, out: Path) -> str:
 FORMATS: dict[str, Callable[[Layout, Path], str]] = {
     "traj": _traj,
     "preds": _preds,
+    "reports": _reports,
     "hf": _hf,
     "package": _package,
 }

@@ -44,6 +44,8 @@ class Official(NamedTuple):
     apply_commands: tuple[str, ...]
     make_test_spec: Callable[[dict[str, Any]], Any]
     get_eval_report: Callable[..., dict[str, Any]]
+    classify_text: Callable[[str], tuple[str, str] | None]
+    environment_tier: str
 
 
 @cache
@@ -52,6 +54,7 @@ def official() -> Official:
     with _no_dotenv():
         import swebench
         from swebench.harness.grading import get_eval_report
+        from swebench.harness.infra_failure import TIER_ENVIRONMENT, classify_text
         from swebench.harness.run_evaluation import GIT_APPLY_CMDS
         from swebench.harness.utils import make_test_spec
     return Official(
@@ -59,6 +62,8 @@ def official() -> Official:
         apply_commands=tuple(GIT_APPLY_CMDS),
         make_test_spec=make_test_spec,
         get_eval_report=get_eval_report,
+        classify_text=classify_text,
+        environment_tier=TIER_ENVIRONMENT,
     )
 
 
@@ -90,6 +95,15 @@ def grade_log(test_output: Path, row: Mapping[str, Any], patch: str | None) -> d
         include_tests_status=True,
     )
     return dict(report[row["instance_id"]])
+
+
+def classified(test_output: str) -> tuple[str, bool] | None:
+    """Return what the official classifier finds broken in a test log; None: nothing.
+
+    The second value says whether it is surely the environment, which no patch can break.
+    """
+    found = official().classify_text(test_output)
+    return (found[0], found[1] == official().environment_tier) if found else None
 
 
 def eval_script(row: Mapping[str, Any]) -> str:

@@ -19,6 +19,11 @@ def file_name(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "unnamed"
 
 
+def grade_log_member(run_id: str, kind: str, attempt: int) -> str:
+    """Return the name of one grading's test log in its worker's archive in `logs`."""
+    return f"{run_id}/{kind}-{attempt}.test_output.txt.gz"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Paths in the results folder `root`. Asking for a path creates nothing."""

@@ -29,7 +29,7 @@ from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
 from pipeline.records.failure import DiskError, GradeClass
 from pipeline.records.grade_record import GradeRecord, PatchKind
 from pipeline.records.journal import Journal, new_journal
-from pipeline.records.layout import Layout
+from pipeline.records.layout import Layout, grade_log_member
 from pipeline.records.lock import Lock, read_lock, read_rows
 from pipeline.records.plan import blocks_of, read_plan
 from pipeline.records.rebuild import recorded_run
@@ -327,7 +327,7 @@ def _keep_log(run_id: str, kind: PatchKind, attempt: int, grade: Grade, bench: G
     if bench.logs is None or not grade.test_output:
         return
     with contextlib.suppress(OSError):
-        name = f"{run_id}/{kind}-{attempt}.test_output.txt"
+        name = grade_log_member(run_id, kind, attempt)
         bench.logs.add(name, grade.test_output, now_s=bench.now())
 
 

@@ -28,13 +28,13 @@ class GradeLogs:
         self._file: BinaryIO = path.open("wb")
 
     def add(self, name: str, text: str, *, now_s: float) -> None:
-        """Append `text` as the member `NAME.gz`.
+        """Append `text`, compressed, as the member `name`.
 
         Raises:
             OSError: it could not be written; what is in the archive stays readable.
         """
         data = gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)
-        member = tarfile.TarInfo(f"{name}.gz")
+        member = tarfile.TarInfo(name)
         member.size, member.mtime = len(data), int(now_s)
         block = io.BytesIO()
         block.write(member.tobuf(tarfile.PAX_FORMAT))
