@@ -30,6 +30,8 @@ class GoldGrade:
     seconds: float
     harness_version: str
     image_digest: str | None
+    eval_environment: str | None = None
+    """What the evaluation ran with; see `pipeline.grading.environments`."""
 
 
 def grade_gold(
@@ -100,4 +102,5 @@ def _one(
         seconds=grade.seconds,
         harness_version=harness_version(),
         image_digest=sandboxes.factory.digest(row),
+        eval_environment=grade.environment,
     )
