@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.figures.distances import refetch_distances
-from pipeline.analysis.figures.style import NO_SERIES, arm_styles, save
+from pipeline.analysis.figures.style import NO_SERIES, arm_styles, save, styled
 from pipeline.analysis.output import latex_text
 from pipeline.analysis.paired_table import paired_table_text
 from pipeline.analysis.publish import AnalysisSummary, analyze_results
@@ -184,3 +184,16 @@ def test_a_plan_set_at_once_is_listed_by_step_only():
     start = {"step_index": 1, "action": "start", "plan_step": 1, "title": "look"}
     assert events_once([joined, *steps, start]) == [*steps, start]
     assert events_once([joined, start]) == [joined, start], "its only line stays"
+
+
+@pytest.mark.parametrize("n_arms", [2, 5, 42])
+def test_legends_of_many_or_long_names_leave_the_axes_their_room(tmp_path: Path, n_arms: int):
+    arms = [f"delete_outputs_delayed_by_turns_{i}" for i in range(n_arms)]
+    with styled():
+        figure = refetch_distances(
+            {arm: np.arange(1.0, 6.0) for arm in arms},
+            dict.fromkeys(arms, 2),
+            arm_styles(arms, reference=arms[0]),
+        )
+        save(figure, tmp_path / "figure", evidence="sim")  # a warning here is an error
+    assert figure.axes[0].get_window_extent().height > 1.0 * figure.dpi

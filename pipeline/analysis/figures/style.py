@@ -43,6 +43,12 @@ _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)),
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 
+_HANDLE_IN, _CHARACTER_IN, _ROW_IN = 0.45, 0.058, 0.155
+"""Sizes of legend entries at its font size, in inches."""
+
+_ROWS_WITH_ROOM = 2
+"""Rows of a legend that a figure's own height allows for."""
+
 NO_SERIES = "nothing to draw"
 """What stands in a figure for which no arm has a value."""
 
@@ -102,9 +108,16 @@ def axes_of(figure: Figure, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
 
 def legend_above(axes: Any, *, columns: int = 2) -> None:
     """Put the legend over the axes, where it hides no data; axes without a series say so."""
-    if not axes.get_legend_handles_labels()[0]:
+    labels = axes.get_legend_handles_labels()[1]
+    if not labels:
         axes.text(0.5, 0.5, NO_SERIES, transform=axes.transAxes, ha="center", va="center")
         return
+    # A legend that is wider or higher than its figure leaves the axes no room.
+    width_in, height_in = axes.figure.get_size_inches()
+    entry_in = _HANDLE_IN + _CHARACTER_IN * max(map(len, labels))
+    columns = max(1, min(columns, int(width_in // entry_in)))
+    more_rows = max(-(-len(labels) // columns) - _ROWS_WITH_ROOM, 0)
+    axes.figure.set_size_inches(width_in, height_in + more_rows * _ROW_IN)
     axes.legend(
         loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2,
         handlelength=2.4, borderaxespad=0.2,
