@@ -12,7 +12,7 @@ MODELS := .cache/models
 SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
 PYTEST_WORKERS ?= 2
 
-.PHONY: help setup dev demo test check format test-system test-gpu serve constraints clean
+.PHONY: help setup dev demo test check format test-system test-faults test-gpu serve constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,7 +25,7 @@ demo: $(VENV)/.base $(if $(filter smollm2,$(MODEL)),$(MODELS)/smollm2/config.jso
 	@$(BIN)/python -m pipeline.launch +sweep=$(SWEEP) model=$(MODEL) results=$(RESULTS)
 
 test: $(VENV)/.dev ## Run the default test suite (no Slurm, Apptainer, vLLM or GPU)
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not gpu"
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not slurm_faults and not gpu"
 
 check: $(VENV)/.dev ## Formatting, lint, types, import directions
 	$(BIN)/ruff format --check .
@@ -39,6 +39,9 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 
 test-system: $(VENV)/.dev ## Tests on the real Slurm, Apptainer and vLLM that are here (REQUIRE=slurm,apptainer,vllm)
 	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m "slurm or apptainer or vllm"
+
+test-faults: $(VENV)/.dev ## Kill jobs, nodes and disks of a real Slurm (root; REQUIRE=slurm)
+	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m slurm_faults
 
 test-gpu: $(VENV)/.dev ## Tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu
