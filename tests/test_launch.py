@@ -43,15 +43,28 @@ def launch(results, *overrides, timeout_s=240.0):
 
 
 @contextmanager
+def signals_as_in_a_terminal():
+    """What is started meanwhile does not inherit that nohup, say, has us ignore these."""
+    numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def started(results, *overrides):
     """A launch in a session of its own, ended with the test."""
-    process = subprocess.Popen(
-        command(results, *overrides),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with signals_as_in_a_terminal():
+        process = subprocess.Popen(
+            command(results, *overrides),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     with process:
         try:
             yield process
