@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -93,7 +94,14 @@ def assert_nothing_left(layout: Layout) -> None:
 
 def servers_of(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children(recursive=True)
-    return [p for p in children if "pipeline.serving.sim" in p.cmdline()]
+    return [p for p in children if "pipeline.serving.sim" in words_of(p)]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return a process's command line; nothing for one that has just ended (a command's shell)."""
+    with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def test_a_worker_killed_in_mid_run_leaves_its_runs_to_the_next(
