@@ -1,0 +1,188 @@
+"""How runs end: by the agent, at a limit, or for a failure that is not the agent's."""
+
+import subprocess
+
+from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
+from pipeline.records.failure import FailureClass, SandboxError
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policy import FullHistory
+from tests.agent.rollouts import (
+    agent_spec,
+    model_spec,
+    rollout,
+)
+from tests.fakes import bash, planctl, says, submits
+
+NO_PLAN = ArmSpec(name="no_plan", policy=FullHistory(), plan=False)
+
+
+# --- endings -------------------------------------------------------------------------------------
+def test_an_empty_submission_has_a_class_of_its_own():
+    outcome, _ = rollout([submits()], patch="\n")
+    assert outcome.failure_class is FailureClass.SUBMITTED_EMPTY
+
+
+def test_the_step_limit_ends_a_run_and_its_diff_is_kept_aside():
+    outcome, _ = rollout(
+        lambda _: says("", bash("ls")),
+        agent=agent_spec(step_limit=4),
+        results={LIMIT_DIFF_COMMAND: "diff --git a/y b/y\n"},
+    )
+    assert outcome.failure_class is FailureClass.LIMIT_STEPS
+    assert outcome.exit_status == "LimitsExceeded"
+    assert len(outcome.calls) == 4
+    assert outcome.patch == ""
+    assert outcome.limit_patch == "diff --git a/y b/y\n"
+
+
+def test_a_limit_without_changes_has_no_diff():
+    outcome, _ = rollout(
+        lambda _: says("", bash("ls")),
+        agent=agent_spec(step_limit=1),
+        results={LIMIT_DIFF_COMMAND: ""},
+    )
+    assert outcome.limit_patch is None
+
+
+def test_the_diff_at_a_limit_holds_no_remark_of_gits(tmp_path):
+    def shell(line):
+        command = f"({line}) 2>&1"
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, check=True, text=True, stdout=subprocess.PIPE
+        )
+        return done.stdout
+
+    author = "-c user.name=x -c user.email=x@x"
+    shell(f"git init -q && echo a > f && git add f && git {author} commit -qm one")
+    shell("git config core.autocrlf true && echo b > f")
+    assert "warning:" in shell("git --no-pager diff HEAD")
+    assert shell(LIMIT_DIFF_COMMAND).startswith("diff --git a/f b/f")
+
+
+def test_the_wall_limit_ends_a_run():
+    outcome, _ = rollout(lambda _: says("", bash("ls")), agent=agent_spec(wall_limit_s=20.0))
+    assert outcome.failure_class is FailureClass.LIMIT_TIME
+    assert outcome.exit_status == "TimeExceeded"
+
+
+def test_a_prompt_that_no_longer_fits_ends_the_run_as_limit_context():
+    body = b'{"error": {"message": "This model\'s maximum context length is 100 tokens."}}'
+
+    def script(request):
+        if len(request["messages"]) > 3:
+            return says(status=400, body=body)
+        return says("", bash("ls"))
+
+    outcome, requests = rollout(script, results={LIMIT_DIFF_COMMAND: "diff\n"})
+    assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
+    assert outcome.limit_patch == "diff\n"
+    assert outcome.calls[-1].prompt_tokens is None
+    assert "maximum context length" in outcome.calls[-1].error
+    # Less room for the answer was tried before the window was called full.
+    assert [r["max_tokens"] for r in requests[1:]] == [4096, 2048, 1024, 512, 256, 128, 64]
+
+
+def test_the_answer_is_given_what_the_window_leaves():
+    model = model_spec(context_length=1000, max_tokens=400)
+
+    def script(request):
+        used = 700 if len(request["messages"]) > 2 else 500
+        return says("", bash("ls"), usage={"prompt_tokens": used})
+
+    _, requests = rollout(script, model=model, agent=agent_spec(step_limit=3))
+    assert requests[0]["max_tokens"] == 400
+    assert 200 < requests[2]["max_tokens"] < 300
+
+
+def test_an_answer_cut_by_the_full_window_is_no_format_error():
+    model = model_spec(context_length=1000, max_tokens=400)
+
+    def script(request):
+        if len(request["messages"]) > 2:
+            return says("I was go", finish_reason="length", usage={"prompt_tokens": 800})
+        return says("", bash("ls"), usage={"prompt_tokens": 800})
+
+    outcome, _ = rollout(script, model=model)
+    assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
+    assert outcome.calls[-1].prompt_tokens == 800
+
+
+def test_ten_identical_calls_in_a_row_are_labelled_and_do_not_end_the_run():
+    script = [says("", bash("ls")) for _ in range(10)]
+    outcome, _ = rollout([*script, submits()])
+    assert outcome.loop
+    assert outcome.failure_class is FailureClass.OK
+    shorter, _ = rollout([*script[:9], submits()])
+    assert not shorter.loop
+
+
+def test_a_loop_ends_the_run_where_that_is_asked():
+    outcome, _ = rollout(lambda _: says("", bash("ls")), agent=agent_spec(stop_on_loop=True))
+    assert outcome.loop
+    assert outcome.exit_status == "StoppedOnLoop"
+    assert len(outcome.calls) == 10
+
+
+# --- failures that are not the agent's -----------------------------------------------------------
+def test_a_dead_server_is_no_ending_of_the_agent():
+    outcome, _ = rollout(lambda _: says(status=503, body=b"starting"))
+    assert outcome.failure_class is FailureClass.INFRA_SERVER
+    assert "HTTP 503: starting" in outcome.failure
+
+
+def test_a_broken_sandbox_is_no_ending_of_the_agent():
+    outcome, _ = rollout([says("", bash("ls"))], results={"ls": SandboxError("gone")})
+    assert outcome.failure_class is FailureClass.INFRA_SANDBOX
+    assert outcome.exit_status == "SandboxError"
+
+
+def test_half_an_emoji_in_a_plan_is_no_error_of_the_agent():
+    script = [says("", planctl("set", steps=["Mend \ud83d it"])), submits()]
+    outcome, _ = rollout(script)
+    assert outcome.failure_class is FailureClass.OK
+    assert "Mend ? it" in outcome.messages[3].content
+
+
+def test_a_worker_that_must_go_gives_the_run_up():
+    should_stop = iter([False, False, True]).__next__
+    outcome, _ = rollout(lambda _: says("", bash("ls")), should_stop=should_stop)
+    assert outcome.failure_class is FailureClass.INFRA_NODE
+    assert "shutting down" in outcome.failure
+
+
+def test_what_a_run_cost_before_our_side_failed_is_on_record():
+    """It was thrown away once, and the failure said to have cost nothing."""
+    replies = iter([says("", bash("ls"), usage={"prompt_tokens": 70})])
+    outcome, _ = rollout(lambda _: next(replies, says(status=503, body=b"gone")))
+    assert outcome.failure_class is FailureClass.INFRA_SERVER
+    assert [call.prompt_tokens for call in outcome.calls] == [70, None]
+    assert [m.role for m in outcome.messages] == ["system", "user", "assistant", "tool"]
+    assert outcome.limit_patch is None
+
+
+def test_an_error_in_the_agents_own_code_is_an_agent_error_with_its_traceback():
+    outcome, _ = rollout(
+        [says("", bash("ls"))], agent=agent_spec(observation_template="{{ output.nothing }}")
+    )
+    assert outcome.failure_class is FailureClass.AGENT_ERROR
+    assert outcome.exit_status == "UndefinedError"
+    assert "Traceback" in outcome.failure
+    assert len(outcome.calls) == 1
+
+
+def test_a_defect_of_an_arms_policy_is_our_failure_and_not_the_arms():
+    class Careless:
+        def decide(self, trajectory, _standing, _ask):
+            return [] if not trajectory.turns else [trajectory.messages[99]]
+
+    outcome, _ = rollout([says("", bash("ls")), submits()], policy=Careless())
+    assert outcome.failure_class is FailureClass.INFRA_NODE
+    assert "policy failed: IndexError" in outcome.failure
+
+
+def test_failed_requests_are_counted_beside_the_run_and_never_in_it():
+    replies = iter([says(status=500, body=b"oops"), says("", bash("ls")), submits()])
+    outcome, _ = rollout(lambda _: next(replies))
+    first, second = outcome.calls
+    assert first.retry_tokens == first.prompt_tokens
+    assert second.retry_tokens == 0
