@@ -4,8 +4,6 @@ import subprocess
 
 from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
 from pipeline.records.failure import FailureClass, SandboxError
-from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FullHistory
 from tests.agent.rollouts import (
     agent_spec,
     model_spec,
@@ -13,10 +11,7 @@ from tests.agent.rollouts import (
 )
 from tests.fakes import bash, planctl, says, submits
 
-NO_PLAN = ArmSpec(name="no_plan", policy=FullHistory(), plan=False)
 
-
-# --- endings -------------------------------------------------------------------------------------
 def test_an_empty_submission_has_a_class_of_its_own():
     outcome, _ = rollout([submits()], patch="\n")
     assert outcome.failure_class is FailureClass.SUBMITTED_EMPTY
