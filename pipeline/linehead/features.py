@@ -1,94 +1,26 @@
 """`features`: a backbone's hidden states of labelled outputs, cached on disk.
 
-One forward pass a prompt in chunks, on CPU or GPU; what the prompts of a run share is computed
-once. In memory are the backbone, one prompt's keys and values, and one shard. Needs PyTorch.
+The states come from Transformers or from a vLLM server (`backbone`, `served_backbone`); the store
+is the same. In memory are one prompt's states and one shard. Needs PyTorch.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, DynamicCache
-from transformers.utils.logging import disable_progress_bar
 
 from pipeline.context.kept_lines import split_lines
+from pipeline.linehead.backbone import DTYPES, Backbone, loaded_backbone
 from pipeline.linehead.feature_store import FeatureWriter
-from pipeline.linehead.label_table import LabelledOutput, read_labels
-from pipeline.linehead.prompts import PromptError, PromptMaker, renders_calls
+from pipeline.linehead.label_table import LabelledOutput, LabelSet, read_labels
+from pipeline.linehead.prompts import Prompt, PromptError, PromptMaker, renders_calls
+from pipeline.linehead.served_backbone import served_backbone
 from pipeline.linehead.settings import FeatureJob
 from pipeline.linehead.sources import RecordedRun, recorded_runs
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-_CROPPABLE = frozenset({"full_attention"})
-
-
-@dataclass(slots=True)
-class Backbone:
-    """A model that gives hidden states; keeps the last prompt's cache for the next one."""
-
-    model: Any
-    device: str
-    chunk_tokens: int
-    reuse: bool
-    """False for models whose cache cannot be cut back (sliding windows, linear attention)."""
-    n_computed: int = 0
-    """Tokens that went through a forward pass."""
-    _cache: Any = None
-    _ids: tuple[int, ...] = ()
-
-    def states(self, ids: Sequence[int], start: int, end: int) -> Tensor:
-        """Return the last hidden states (after the final norm) of tokens `start` to `end`."""
-        done = min(self._shared(ids), start) if self.reuse else 0
-        if done and self._cache is not None:
-            surplus = len(self._ids) - done
-            if surplus:
-                self._cache.crop(-surplus)
-        else:
-            done, self._cache = 0, DynamicCache(config=self.model.config)
-        # A pass that fails half way leaves a cache of which nothing is known.
-        self._ids = ()
-        parts = []
-        for first in range(done, end, self.chunk_tokens):
-            last = min(first + self.chunk_tokens, end)
-            chunk = torch.tensor([ids[first:last]], device=self.device)
-            with torch.inference_mode():
-                output = self.model(input_ids=chunk, past_key_values=self._cache, use_cache=True)
-            hidden = output.last_hidden_state[0]
-            if last > start:
-                parts.append(hidden[max(start - first, 0) :].to("cpu", copy=True))
-        self.n_computed += end - done
-        self._ids = tuple(ids[:end])
-        return torch.cat(parts)
-
-    def _shared(self, ids: Sequence[int]) -> int:
-        pairs = zip(self._ids, ids, strict=False)
-        different = (i for i, (a, b) in enumerate(pairs) if a != b)
-        return next(different, min(len(self._ids), len(ids)))
-
-
-def loaded_backbone(job: FeatureJob) -> tuple[Backbone, Any]:
-    """Return the backbone of a job and its tokenizer, from disk or the offline cache."""
-    disable_progress_bar()
-    where = {"revision": job.revision} if job.revision else {}
-    tokenizer = AutoTokenizer.from_pretrained(job.backbone, local_files_only=True, **where)
-    model = AutoModel.from_pretrained(
-        job.backbone, dtype=DTYPES[job.dtype], local_files_only=True, **where
-    )
-    model.eval().to(job.device)
-    layers = set(getattr(model.config, "layer_types", None) or _CROPPABLE)
-    backbone = Backbone(
-        model=model,
-        device=job.device,
-        chunk_tokens=job.chunk_tokens,
-        reuse=layers <= _CROPPABLE,
-    )
-    return backbone, tokenizer
 
 
 def run_feature_job(
@@ -107,43 +39,53 @@ def run_feature_job(
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     labels = read_labels(Path(job.labels))
-    backbone, tokenizer = loaded_backbone(job)
-    calls_as_text = not renders_calls(tokenizer)
+    backbone = served_backbone(job) if job.source == "vllm" else loaded_backbone(job)
+    try:
+        return _written(job, labels, backbone, say=say, now=now)
+    finally:
+        backbone.close()
+
+
+def _written(
+    job: FeatureJob,
+    labels: LabelSet,
+    backbone: Backbone,
+    *,
+    say: Callable[[str], None],
+    now: Callable[[], float],
+) -> str:
+    calls_as_text = not renders_calls(backbone.tokenizer)
     writer = FeatureWriter(
         Path(job.out),
         _facts(job, labels.sha256, backbone, calls_as_text=calls_as_text),
         shard_bytes=job.shard_mb * 1e6,
     )
     todo = [o for o in labels.outputs if o.sample_id not in writer.done]
-    started, n_tokens, skipped = now(), 0, 0
+    started, n_tokens, n_new = now(), 0, 0
     for run, outputs in _by_run(todo, job):
         maker = PromptMaker(
-            tokenizer,
+            backbone.tokenizer,
             run.trajectory,
             tools=_tools(job, run),
             max_tokens=job.max_prompt_tokens,
             template_kwargs=job.chat_template_kwargs,
             calls_as_text=calls_as_text,
         )
-        for output in outputs:
-            try:
-                prompt = maker.prompt(output.message_index)
-            except PromptError as error:
-                say(f"{output.sample_id} is left out: {error}")
-                skipped += 1
-                continue
-            span = prompt.output
-            hidden = backbone.states(prompt.ids, span.start, span.end)
+        by_index = {o.message_index: o for o in outputs}
+        for prompt, hidden in backbone.states(_prompts(maker, outputs, say)):
+            output = by_index[prompt.message_index]
             n_tokens += len(hidden)
+            n_new += 1
             writer.add(
                 hidden.to(DTYPES[job.stored_dtype]),
-                span.lines,
+                prompt.output.lines,
                 sample_id=output.sample_id,
                 instance_id=output.instance_id,
                 kept=output.kept,
                 line_chars=[len(line) for line in split_lines(output.text)],
                 prompt_tokens=len(prompt.ids),
             )
+    skipped = len(todo) - n_new
     if skipped == len(labels.outputs):
         raise ValueError("no output could be used; raise max_prompt_tokens")
     writer.finish([o.sample_id for o in labels.outputs], {"n_skipped": skipped})
@@ -155,19 +97,32 @@ def run_feature_job(
     )
 
 
+def _prompts(
+    maker: PromptMaker, outputs: Sequence[LabelledOutput], say: Callable[[str], None]
+) -> Iterator[Prompt]:
+    """Yield the outputs' prompts, those that can be made."""
+    for output in outputs:
+        try:
+            yield maker.prompt(output.message_index)
+        except PromptError as error:
+            say(f"{output.sample_id} is left out: {error}")
+
+
 def _facts(
     job: FeatureJob, labels_sha256: str, backbone: Backbone, *, calls_as_text: bool
 ) -> Mapping[str, Any]:
-    config = backbone.model.config
+    config = backbone.config
     shown = asdict(job)
-    kept = ("dtype", "stored_dtype", "max_prompt_tokens", "chat_template_kwargs", "tools")
+    kept = ("source", "stored_dtype", "max_prompt_tokens", "chat_template_kwargs", "tools")
     return {
         "backbone": Path(job.backbone).name,
         "revision": job.revision or getattr(config, "_commit_hash", None),
         "architectures": config.architectures,
-        "hidden_size": config.hidden_size,
+        "hidden_size": config.get_text_config().hidden_size,
         "labels_sha256": labels_sha256,
         "calls_as_text": calls_as_text,
+        # A server does not say what it computes in.
+        "dtype": job.dtype if job.source == "transformers" else None,
         **{name: shown[name] for name in kept},
     }
 

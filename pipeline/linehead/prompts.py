@@ -27,6 +27,8 @@ class PromptError(ValueError):
 class Prompt:
     """A prompt that ends after an output, tokenized."""
 
+    message_index: int
+    """The output's, in its run."""
     ids: tuple[int, ...]
     output: OutputTokens
 
@@ -66,7 +68,7 @@ class PromptMaker:
             ids, offsets, text = self._encoded(message_index)
         output = found_output(text, self._messages[message_index].content, offsets)
         # What follows the output cannot change its states.
-        return Prompt(ids=tuple(ids[: output.end]), output=output)
+        return Prompt(message_index=message_index, ids=tuple(ids[: output.end]), output=output)
 
     def _encoded(self, message_index: int) -> tuple[list[int], list[tuple[int, int]], str]:
         head = self._messages[: min(_HEAD_MESSAGES, len(self._messages))]

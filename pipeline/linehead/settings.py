@@ -99,9 +99,15 @@ class FeatureJob(Strict):
     """Folder of the model, or a name that the offline cache resolves."""
     out: str
     revision: str | None = None
+    source: Literal["transformers", "vllm"] = "transformers"
+    """`vllm`: a server that pools nothing, at `base_url` (pipeline/linehead/served_backbone.py)."""
+    base_url: str | None = None
+    """Up to and including `/v1`."""
+    request_timeout_s: float = 600.0
     device: str = "cpu"
+    """Where Transformers computes; a server has its own."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the backbone computes in."""
+    """What Transformers computes in; a server is told by its `--dtype`."""
     stored_dtype: Literal["float32", "bfloat16", "float16"] = "float16"
     max_prompt_tokens: int = 8192
     """Longer prompts lose their oldest turns; system and task messages stay."""

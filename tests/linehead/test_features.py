@@ -12,8 +12,9 @@ import torch  # noqa: E402
 from transformers import AutoModel  # noqa: E402
 
 from pipeline.linehead.__main__ import main  # noqa: E402
+from pipeline.linehead.backbone import loaded_backbone  # noqa: E402
 from pipeline.linehead.feature_store import open_store  # noqa: E402
-from pipeline.linehead.features import loaded_backbone, run_feature_job  # noqa: E402
+from pipeline.linehead.features import run_feature_job  # noqa: E402
 from pipeline.linehead.prompts import PromptError, PromptMaker, renders_calls  # noqa: E402
 from pipeline.linehead.settings import FeatureJob  # noqa: E402
 from tests.linehead.runs import many_lines, run_of  # noqa: E402
@@ -131,7 +132,7 @@ def test_calls_go_into_the_text_for_a_template_that_leaves_them_out():
 def test_states_equal_those_of_one_plain_pass_whatever_was_cached(backbone, chunk_tokens):
     job = FeatureJob(labels="", trajectories=(), backbone=str(backbone), out="",
                      chunk_tokens=chunk_tokens)  # fmt: skip
-    cached, _ = loaded_backbone(job)
+    cached = loaded_backbone(job)
     plain = AutoModel.from_pretrained(backbone).eval()
     torch.manual_seed(1)
     base = torch.randint(0, 300, (60,)).tolist()
@@ -143,14 +144,16 @@ def test_states_equal_those_of_one_plain_pass_whatever_was_cached(backbone, chun
     ]:  # fmt: skip
         with torch.inference_mode():
             expected = plain(torch.tensor([ids[:end]])).last_hidden_state[0, start:end]
-        torch.testing.assert_close(cached.states(ids, start, end), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            cached.states_of(ids, start, end), expected, atol=1e-5, rtol=1e-4
+        )
 
 
 def test_what_prompts_share_is_computed_once(backbone):
     job = FeatureJob(labels="", trajectories=(), backbone=str(backbone), out="")
-    cached, _ = loaded_backbone(job)
-    cached.states(list(range(50)), 40, 50)
-    cached.states(list(range(70)), 60, 70)
+    cached = loaded_backbone(job)
+    cached.states_of(list(range(50)), 40, 50)
+    cached.states_of(list(range(70)), 60, 70)
     assert cached.n_computed == 70
 
 
