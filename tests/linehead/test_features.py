@@ -1,6 +1,5 @@
 """Hidden states of outputs: equal to one plain forward pass, however they were computed."""
 
-import json
 from dataclasses import replace
 
 from tests.linehead.extra import need_torch
@@ -17,6 +16,7 @@ from pipeline.linehead.feature_store import open_store  # noqa: E402
 from pipeline.linehead.features import run_feature_job  # noqa: E402
 from pipeline.linehead.prompts import PromptError, PromptMaker, renders_calls  # noqa: E402
 from pipeline.linehead.settings import FeatureJob  # noqa: E402
+from tests.linehead.labelled import labelled_runs  # noqa: E402
 from tests.linehead.runs import many_lines, run_of  # noqa: E402
 from tests.linehead.tiny import tiny_backbone, tiny_tokenizer  # noqa: E402
 
@@ -24,27 +24,6 @@ from tests.linehead.tiny import tiny_backbone, tiny_tokenizer  # noqa: E402
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory):
     return tiny_backbone(tmp_path_factory.mktemp("tiny"))
-
-
-def traj_file(folder, name, outputs):
-    """Write a mini-SWE-agent trajectory whose commands have these outputs."""
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    for n, output in enumerate(outputs):
-        call = {
-            "id": f"c{n}",
-            "type": "function",
-            "function": {"name": "bash", "arguments": json.dumps({"command": f"cat {n}"})},
-        }
-        actions = [{"command": f"cat {n}", "tool_call_id": f"c{n}"}]
-        messages += [
-            {"role": "assistant", "content": f"look {n}", "tool_calls": [call],
-             "extra": {"actions": actions}},
-            {"role": "tool", "tool_call_id": f"c{n}", "content": output, "extra": {}},
-        ]  # fmt: skip
-    path = folder / f"{name}.traj.json"
-    data = {"trajectory_format": "mini-swe-agent-1.1", "messages": messages, "instance_id": name}
-    path.write_text(json.dumps(data))
-    return path
 
 
 def maker(run, **more):
@@ -159,15 +138,8 @@ def test_what_prompts_share_is_computed_once(backbone):
 
 # --- the job, and the four commands --------------------------------------------------------------
 def label_and_features(tmp_path, backbone):
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    for r in range(3):
-        outputs = [many_lines(16 + i, f"run {r} output {i} é☃") for i in range(3)]
-        # The agent reads some lines again, so that rules find something to keep.
-        outputs.append("".join(outputs[0].splitlines(keepends=True)[3:6]))
-        traj_file(runs, f"a__b-{r}", outputs)
-    labels, features = tmp_path / "labels.parquet", tmp_path / "features"
-    assert main(["label", f"trajectories=[{runs}]", f"out={labels}"]) == 0
+    runs, labels = labelled_runs(tmp_path)
+    features = tmp_path / "features"
     given = [f"labels={labels}", f"trajectories=[{runs}]", f"backbone={backbone}",
              f"out={features}", "threads=1"]  # fmt: skip
     return given, features

@@ -41,14 +41,14 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def tiny_backbone(folder: Path) -> Path:
+def tiny_backbone(folder: Path, *, hidden_size: int = 16) -> Path:
     """Write a random two-layer Qwen3 with its tokenizer into `folder`."""
     tokenizer = tiny_tokenizer()
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=16,
+        hidden_size=hidden_size,
         intermediate_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
