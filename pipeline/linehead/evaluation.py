@@ -8,7 +8,7 @@ the table says so. Needs PyTorch.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipeline.host.files import replace_bytes
 from pipeline.linehead.baselines import PlainOutput, baselines
 from pipeline.linehead.checkpoint import WEIGHTS, TrainedHead, load_head
 from pipeline.linehead.feature_store import Features, FeatureStore, open_store
-from pipeline.linehead.judge_score import judge_score
+from pipeline.linehead.judge_score import Decisions, JudgeScores, judge_scores
 from pipeline.linehead.metrics import (
     AnyScored,
     best_threshold,
@@ -64,8 +64,10 @@ def run_eval_job(job: EvalJob, environment: Mapping[str, str]) -> list[str]:
     part = "test" if split.test else "validation"
     places = split.test or split.validation
     rows = _baseline_rows(store, split, places)
+    chosen: dict[str, Decisions] = {}
     for name, trained in heads.items():
-        rows.append(_head_row(name, trained, store, split, places, job, environment))
+        row, chosen[name] = _head_row(name, trained, store, split, places, job)
+        rows.append(row)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     facts = {
@@ -76,9 +78,16 @@ def run_eval_job(job: EvalJob, environment: Mapping[str, str]) -> list[str]:
         "features_sha256": store.sha256,
         "backbone": store.facts["backbone"],
     }
+    graded = judge_scores(chosen, job, environment) if job.judge.base_url is not None else None
+    if graded is not None:
+        rows = [_with_grade(row, graded) for row in rows]
     table = table_text(rows, facts)
+    if graded is not None:
+        table += "\n" + _told(graded, job) + "\n"
     result = {
         **facts,
+        **({} if graded is None else {"judge": job.judge.model, "n_graded": graded.n_graded,
+                                      "judge_cost": graded.asked.cost}),
         "rows": [
             {"method": r.method, "loss": r.loss, "length_embedding": r.length_embedding,
              **r.figures, "by_length": r.by_length}
@@ -167,8 +176,8 @@ def _head_row(
     split: Split,
     places: Sequence[int],
     job: EvalJob,
-    environment: Mapping[str, str],
-) -> Row:
+) -> tuple[Row, Decisions]:
+    """Return a head's figures, and which lines it keeps of each held-out output."""
     head, card = trained.head.to(job.device), trained.card
     validation = scored(
         head, store.each([store.entries[i] for i in split.validation]), device=job.device
@@ -176,19 +185,37 @@ def _head_row(
     entries = [store.entries[i] for i in places]
     held_out = scored(head, store.each(entries), device=job.device)
     figures, by_length = figures_of(validation, held_out, fill_gaps=card["fill_gaps"])
-    if job.judge.base_url is not None:
-        decisions = {
-            entry.sample_id: output.decisions(figures["threshold"], fill_gaps=card["fill_gaps"])
-            for entry, output in zip(entries, held_out, strict=True)
-        }
-        figures["judge"] = judge_score(decisions, job, environment)
-    return Row(
+    decisions = {
+        entry.sample_id: output.decisions(figures["threshold"], fill_gaps=card["fill_gaps"])
+        for entry, output in zip(entries, held_out, strict=True)
+    }
+    row = Row(
         method=name,
         loss=card["train"]["loss"],
         length_embedding="yes" if card["head"]["length_embedding"] else "no",
         figures=figures,
         by_length=by_length,
     )
+    return row, decisions
+
+
+def _with_grade(row: Row, graded: JudgeScores) -> Row:
+    return replace(row, figures={**row.figures, "judge": graded.means.get(row.method)})
+
+
+def _told(graded: JudgeScores, job: EvalJob) -> str:
+    """Return what the judge's column is about, and what to do where it is incomplete."""
+    asked = graded.asked
+    text = (
+        f"judge: mean grade (0 to 10) by {job.judge.model} of {graded.n_graded} outputs that every "
+        f"head has a grade for; {asked.n_failed} answers unusable, cost so far {asked.cost:.4f}"
+    )
+    if asked.n_left:
+        text += (
+            f"; {asked.n_left} not asked for: the next request might pass the cap of "
+            f"{job.judge.max_cost}; raise judge.max_cost and run the same command again"
+        )
+    return text
 
 
 def _plain(features: Features) -> PlainOutput:

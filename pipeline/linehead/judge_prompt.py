@@ -5,13 +5,13 @@ answers one JSON object with the ranges to keep. Pure: nothing is sent from here
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.context.kept_lines import BoolArray, split_lines
+from pipeline.linehead.asking import AnswerError, json_in, number_in
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.records.trajectory import Message
@@ -32,10 +32,6 @@ Answer with one JSON object and nothing else:
 Line numbers start at 1, ranges include both ends, and an empty list drops everything."""
 
 _CUT = " [...] "
-
-
-class AnswerError(ValueError):
-    """An answer that is not what was asked for; the message tells the model what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,39 +75,19 @@ def judge_messages(sample: Sample, settings: JudgeSettings) -> list[dict[str, st
     ]
 
 
-def correction(answer: str, error: AnswerError) -> list[dict[str, str]]:
-    """Return the messages that ask again after an unusable answer."""
-    return [
-        {"role": "assistant", "content": answer or "(no answer)"},
-        {"role": "user", "content": f"That cannot be used: {error}. Answer with the JSON object."},
-    ]
-
-
 def parsed_answer(text: str, n_lines: int) -> Answer:
-    """Return the answer in `text`; thinking and a code fence around it are passed over.
+    """Return the answer in `text`.
 
     Raises:
         AnswerError: no JSON object, missing keys, or ranges that do not fit the output.
     """
-    body = re.sub(r"(?s)^.*</think>", "", text)
-    found = re.search(r"(?s)\{.*\}", body)
-    if found is None:
-        raise AnswerError("there is no JSON object in it")
-    try:
-        data = json.loads(found[0])
-    except ValueError as error:
-        raise AnswerError(f"the JSON does not parse ({error})") from error
-    missing = [key for key in ("confidence", "keep") if key not in data]
-    if missing:
-        raise AnswerError(f"the key {missing[0]!r} is missing")
-    confidence = data["confidence"]
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float):
-        raise AnswerError("confidence is no number")
-    if not 0 <= confidence <= 1:
-        raise AnswerError(f"confidence is {confidence}, not between 0 and 1")
+    data = json_in(text)
+    confidence = number_in(data, "confidence", 0, 1)
+    if "keep" not in data:
+        raise AnswerError("the key 'keep' is missing")
     return Answer(
         ranges=_ranges(data["keep"], n_lines),
-        confidence=float(confidence),
+        confidence=confidence,
         reasoning=str(data.get("reasoning", "")),
     )
 

@@ -1,23 +1,24 @@
 """What a strong model says of a head's choices, where an endpoint is configured.
 
-It sees the output, the lines that were removed, and what the agent did next, and gives 0 to 10
-for what was kept and what was dropped together. A second opinion beside F1, which inherits every
-mistake of the labels.
+It sees the command and its output, each line marked as staying or removed, and gives 0 to 10 for
+both together. A second opinion beside F1, which inherits every mistake of the labels.
 """
 
-import json
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline.context.kept_lines import BoolArray, split_lines
+from pipeline.linehead.asking import AskReport, Question, ask_all, json_in, number_in
 from pipeline.linehead.config import ConfigError
-from pipeline.linehead.label_job import judge_completer
+from pipeline.linehead.judge import judge_completer
 from pipeline.linehead.label_table import LabelledOutput, read_labels
-from pipeline.linehead.settings import EvalJob, JudgeSettings
-from pipeline.protocols import ChatRequest, Completer
+from pipeline.linehead.settings import EvalJob
+
+JOURNAL = "judge.answers.jsonl"
 
 SYSTEM = """\
 You grade a tool that removes lines from a command's output before a coding agent reads it again.
@@ -26,28 +27,59 @@ agent's later work and removes what could not. Answer with one JSON object and n
 {"reasoning": "one sentence", "score": 0 to 10}"""
 
 
-def judge_score(
-    decisions: Mapping[str, BoolArray], job: EvalJob, environment: Mapping[str, str]
-) -> float | None:
-    """Return the mean grade of up to `judge_samples` outputs; None if no answer was usable.
+Decisions = Mapping[str, BoolArray]
+"""By sample, which lines a method keeps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgeScores:
+    """The judge's mean grade of every method, and what the grading took."""
+
+    means: Mapping[str, float]
+    """By method, over the outputs that have a grade for each of them; empty where none has."""
+    n_graded: int
+    """Outputs that the means are over."""
+    asked: AskReport
+
+
+def judge_scores(
+    methods: Mapping[str, Decisions], job: EvalJob, environment: Mapping[str, str]
+) -> JudgeScores:
+    """Return the grades of up to `judge_samples` outputs a method.
+
+    Answers are kept in the evaluation's folder: the same command again pays for nothing twice.
 
     Raises:
         ConfigError: `labels` or the endpoint's model is missing.
-        ServerError: the endpoint fails.
+        ServerError: the endpoint fails; what was answered is kept.
     """
     if job.labels is None:
         raise ConfigError("a judge's score needs labels=FILE, which holds the outputs' texts")
-    outputs = [o for o in read_labels(Path(job.labels)).outputs if o.sample_id in decisions]
+    everywhere = set.intersection(*(set(decisions) for decisions in methods.values()))
+    found = [o for o in read_labels(Path(job.labels)).outputs if o.sample_id in everywhere]
+    outputs = found[: job.judge_samples]
+    questions = {
+        (name, output.sample_id): _question(name, output, decisions[output.sample_id])
+        # One output under every method before the next: a cap leaves whole comparisons.
+        for output in outputs
+        for name, decisions in methods.items()
+    }
     completer = judge_completer(job.judge, environment)
     try:
-        grades = [
-            _grade(output, decisions[output.sample_id], job.judge, completer)
-            for output in outputs[: job.judge_samples]
-        ]
+        asked = ask_all(list(questions.values()), job.judge, completer, Path(job.out) / JOURNAL)
     finally:
         completer.close()
-    usable = [grade for grade in grades if grade is not None]
-    return float(np.mean(usable)) if usable else None
+    grades = {
+        key: float(asked.answers[question.question_id]["score"])
+        for key, question in questions.items()
+        if question.question_id in asked.answers
+    }
+    compared = [o for o in outputs if all((name, o.sample_id) in grades for name in methods)]
+    means = {
+        name: float(np.mean([grades[name, o.sample_id] for o in compared]))
+        for name in (methods if compared else ())
+    }
+    return JudgeScores(means=means, n_graded=len(compared), asked=asked)
 
 
 def marked_text(text: str, kept: BoolArray) -> str:
@@ -58,24 +90,19 @@ def marked_text(text: str, kept: BoolArray) -> str:
     )
 
 
-def _grade(
-    output: LabelledOutput, kept: BoolArray, settings: JudgeSettings, completer: Completer
-) -> float | None:
+def _question(method: str, output: LabelledOutput, kept: BoolArray) -> Question:
     marked = marked_text(output.text, kept)
-    question = f"<command>\n{output.command}\n</command>\n\n<output>\n{marked}\n</output>"
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
-    reply = completer.complete(
-        ChatRequest(
-            messages=[
-                json.dumps(m, ensure_ascii=False).encode("utf-8", "replace") for m in messages
-            ],
-            seed=settings.seed,
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            cache_salt="",
-            extra=settings.extra_body,
-        )
+    text = f"<command>\n{output.command}\n</command>\n\n<output>\n{marked}\n</output>"
+    return Question(
+        question_id=f"{method}|{output.sample_id}",
+        messages=[{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}],
+        parse=_parsed,
     )
-    found = re.search(r'"score"\s*:\s*(\d+(?:\.\d+)?)', reply.content)
-    grade = None if found is None else float(found[1])
-    return grade if grade is not None and grade <= 10 else None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    data = json_in(text)
+    return {
+        "score": number_in(data, "score", 0, 10),
+        "reasoning": str(data.get("reasoning", "")),
+    }

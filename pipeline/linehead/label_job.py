@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.linehead.config import ConfigError
 from pipeline.linehead.heuristic import heuristic_labels
-from pipeline.linehead.judge import JudgeReport, judge_labels
+from pipeline.linehead.judge import Judged, judge_completer, judge_labels
 from pipeline.linehead.judge_prompt import SYSTEM
 from pipeline.linehead.label_table import LabelledOutput, write_labels
 from pipeline.linehead.samples import Sample, samples_of
 from pipeline.linehead.settings import JudgeSettings, LabelJob
 from pipeline.linehead.sources import recorded_runs
 from pipeline.records.run_record import text_sha256
-from pipeline.serving.client import HttpCompleter
-from pipeline.spec.model import ModelSpec, SamplingSpec
 
 
 def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[str], bool]:
@@ -48,7 +45,7 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
         labels = heuristic_labels(samples, job.heuristic)
         write_labels(out, labels, provenance)
         return [_summary(out, labels)], True
-    report = _judged(samples, job, environment)
+    judged = _judged(samples, job, environment)
     shown = asdict(job.judge)
     # Where the endpoint is and how fast it was asked is nobody's business but the user's.
     for name in ("base_url", "api_key_env", "concurrency", "request_timeout_s", "max_cost"):
@@ -56,39 +53,17 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
     provenance |= {
         "judge": shown,
         "prompt_sha256": text_sha256(SYSTEM),
-        "n_failed": report.n_failed,
-        "n_unsure": report.n_unsure,
-        "n_left": report.n_left,
-        "cost": report.cost,
+        "n_failed": judged.asked.n_failed,
+        "n_unsure": judged.n_unsure,
+        "n_left": judged.asked.n_left,
+        "cost": judged.asked.cost,
     }
-    write_labels(out, report.labels, provenance)
-    return [_summary(out, report.labels), *_judge_lines(report, job.judge)], report.n_left == 0
+    write_labels(out, judged.labels, provenance)
+    printed = [_summary(out, judged.labels), *_judge_lines(judged, job.judge)]
+    return printed, judged.asked.n_left == 0
 
 
-def judge_completer(settings: JudgeSettings, environment: Mapping[str, str]) -> HttpCompleter:
-    """Return the client of the judge's endpoint.
-
-    Raises:
-        ConfigError: endpoint or model is missing, or the key's variable is not set.
-    """
-    if settings.base_url is None or settings.model is None:
-        raise ConfigError("a judge needs judge.base_url=http://HOST:PORT/v1 and judge.model=NAME")
-    key = None
-    if settings.api_key_env is not None:
-        key = environment.get(settings.api_key_env)
-        if not key:
-            raise ConfigError(f"judge.api_key_env names {settings.api_key_env}, which is not set")
-    model = ModelSpec(
-        name=settings.model,
-        kind="endpoint",
-        repo=settings.model,
-        sampling=SamplingSpec(temperature=settings.temperature),
-        request_timeout_s=settings.request_timeout_s,
-    )
-    return HttpCompleter(model, settings.base_url, api_key=key)
-
-
-def _judged(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]) -> JudgeReport:
+def _judged(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]) -> Judged:
     completer = judge_completer(job.judge, environment)
     out = Path(job.out)
     try:
@@ -104,14 +79,15 @@ def _summary(out: Path, labels: list[LabelledOutput]) -> str:
     return f"{out}: {len(labels)} outputs, {len(kept)} lines, {100 * kept.mean():.1f}% of them kept"
 
 
-def _judge_lines(report: JudgeReport, settings: JudgeSettings) -> list[str]:
+def _judge_lines(judged: Judged, settings: JudgeSettings) -> list[str]:
+    asked = judged.asked
     lines = [
-        f"judge: {report.n_asked} asked, {report.n_known} known from before, {report.n_failed} "
-        f"without a usable answer, {report.n_unsure} unsure; cost so far {report.cost:.4f}"
+        f"judge: {asked.n_asked} asked, {asked.n_known} known from before, {asked.n_failed} "
+        f"without a usable answer, {judged.n_unsure} unsure; cost so far {asked.cost:.4f}"
     ]
-    if report.n_left:
+    if asked.n_left:
         lines.append(
-            f"{report.n_left} outputs were not asked about: the next request might pass the cap of "
+            f"{asked.n_left} outputs were not asked about: the next request might pass the cap of "
             f"{settings.max_cost}; raise judge.max_cost and run the same command again"
         )
     return lines

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from pipeline.linehead.asking import AnswerError, read_journal
 from pipeline.linehead.config import ConfigError
-from pipeline.linehead.judge import judge_labels, read_journal
-from pipeline.linehead.judge_prompt import AnswerError, judge_messages, parsed_answer
-from pipeline.linehead.label_job import judge_completer
+from pipeline.linehead.judge import judge_completer, judge_labels
+from pipeline.linehead.judge_prompt import judge_messages, parsed_answer
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.records.failure import ServerError
 from tests.fakes import Reply, ScriptedModel, says
@@ -77,8 +77,8 @@ def test_an_output_without_a_usable_answer_is_counted_and_not_asked_about_again(
     with ScriptedModel([says("no")] * 2 + [answer([[1, 1]])]) as server:
         report = judged(server, SAMPLES[:2], tmp_path / "a.jsonl", max_attempts=2)
         again = judged(server, SAMPLES[:2], tmp_path / "a.jsonl", max_attempts=2)
-    assert (report.n_failed, len(report.labels)) == (1, 1)
-    assert (again.n_failed, again.n_asked, again.n_known) == (1, 0, 2)
+    assert (report.asked.n_failed, len(report.labels)) == (1, 1)
+    assert (again.asked.n_failed, again.asked.n_asked, again.asked.n_known) == (1, 0, 2)
     assert len(server.requests) == 3
 
 
@@ -98,7 +98,7 @@ def test_a_job_that_an_error_stopped_goes_on_where_it_was(tmp_path):
     journal.write_bytes(journal.read_bytes() + b'{"sample_id": "ru')
     with ScriptedModel([answer([[2, 2]])] * 3) as server:
         report = judged(server, SAMPLES, journal)
-    assert (report.n_known, report.n_asked, len(report.labels)) == (1, 3, 4)
+    assert (report.asked.n_known, report.asked.n_asked, len(report.labels)) == (1, 3, 4)
     assert report.labels[0].kept.tolist() == [True, False, False, False]
     assert len(read_journal(journal)) == 4
 
@@ -107,7 +107,7 @@ def test_another_prompt_is_another_question(tmp_path):
     with ScriptedModel([answer([[1, 1]]), answer([[2, 2]])]) as server:
         judged(server, SAMPLES[:1], tmp_path / "a.jsonl")
         report = judged(server, SAMPLES[:1], tmp_path / "a.jsonl", messages_before=2)
-    assert report.n_asked == 1
+    assert report.asked.n_asked == 1
     assert report.labels[0].kept.tolist() == [False, True, False, False]
 
 
@@ -116,13 +116,13 @@ def test_the_cost_cap_is_never_passed_and_a_larger_one_goes_on(tmp_path):
     prices = {"input_price": 1000.0, "output_price": 1000.0, "max_tokens": 200}
     with ScriptedModel([answer([[1, 1]], usage=usage)] * 4) as server:
         report = judged(server, SAMPLES, tmp_path / "a.jsonl", max_cost=2.5, **prices)
-        assert report.cost == pytest.approx(0.6 * report.n_asked)
-        assert report.cost <= 2.5
-        assert 0 < report.n_asked < 4
-        assert report.n_left == 4 - report.n_asked
+        assert report.asked.cost == pytest.approx(0.6 * report.asked.n_asked)
+        assert report.asked.cost <= 2.5
+        assert 0 < report.asked.n_asked < 4
+        assert report.asked.n_left == 4 - report.asked.n_asked
         rest = judged(server, SAMPLES, tmp_path / "a.jsonl", max_cost=100.0, **prices)
-    assert (rest.n_left, len(rest.labels)) == (0, 4)
-    assert rest.cost == pytest.approx(2.4)
+    assert (rest.asked.n_left, len(rest.labels)) == (0, 4)
+    assert rest.asked.cost == pytest.approx(2.4)
 
 
 def test_unsure_answers_are_left_out_and_counted(tmp_path):

@@ -13,17 +13,20 @@ import torch  # noqa: E402
 from pipeline.linehead.checkpoint import CARD, WEIGHTS, load_head  # noqa: E402
 from pipeline.linehead.evaluation import run_eval_job  # noqa: E402
 from pipeline.linehead.feature_store import FeatureWriter, open_store  # noqa: E402
+from pipeline.linehead.label_table import LabelledOutput, write_labels  # noqa: E402
 from pipeline.linehead.metrics import metrics_at  # noqa: E402
 from pipeline.linehead.probe import mean_states, run_probe_job  # noqa: E402
 from pipeline.linehead.scoring import scored  # noqa: E402
 from pipeline.linehead.settings import (  # noqa: E402
     EvalJob,
+    JudgeSettings,
     ProbeJob,
     SplitSettings,
     TrainJob,
     TrainSettings,
 )
 from pipeline.linehead.training import STATE, run_train_job  # noqa: E402
+from tests.fakes import ScriptedModel, says  # noqa: E402
 from tests.linehead.stores import FACTS, made_store  # noqa: E402
 
 QUICK = TrainSettings(epochs=4, first_lr=1e-2, last_lr=5e-3, batch_samples=4)
@@ -157,6 +160,32 @@ def test_an_evaluation_without_test_instances_says_that_it_flatters(tmp_path):
         features=str(tmp_path / "f"), heads=(str(tmp_path / "head"),), out=str(tmp_path / "e")
     )
     assert "flatter the heads" in run_eval_job(job, {})[0]
+
+
+def test_a_judges_grade_is_a_column_beside_f1(tmp_path):
+    store = made_store(tmp_path / "f")
+    split = SplitSettings(test_instances=("task-0",))
+    train(job_for(tmp_path / "f", tmp_path / "head", train=replace(QUICK, epochs=1), split=split))
+    outputs = [
+        LabelledOutput(sample_id=f.entry.sample_id, run_id="r", instance_id=f.entry.instance_id,
+                       message_index=0, step_index=0, command="c", kept=f.kept,
+                       text="line\n" * f.entry.n_lines)
+        for f in store.each(store.entries)
+    ]  # fmt: skip
+    write_labels(tmp_path / "labels.parquet", outputs, {"labeller": "test"})
+    with ScriptedModel(lambda _: says('{"reasoning": "fine", "score": 7.5}')) as server:
+        job = EvalJob(
+            features=str(tmp_path / "f"), heads=(str(tmp_path / "head"),), out=str(tmp_path / "e"),
+            labels=str(tmp_path / "labels.parquet"), judge_samples=3,
+            judge=JudgeSettings(base_url=server.base_url, model="scripted"),
+        )  # fmt: skip
+        printed = run_eval_job(job, {})
+    assert len(server.requests) == 3
+    assert "| judge |" in printed[2]
+    assert "by scripted of 3 outputs" in printed[-1]
+    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    assert [r.get("judge") for r in found["rows"]] == [None] * 4 + [7.5]
+    assert (found["n_graded"], found["judge_cost"]) == (3, 0.0)
 
 
 def test_heads_of_other_features_are_refused(tmp_path):
