@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from pipeline.records.trajectory import Edit, Edits, Trajectory
+from pipeline.records.trajectory import Edit, Edits, Message, Trajectory
 
 
 # --- sandboxes -----------------------------------------------------------------------------------
@@ -81,6 +81,8 @@ class CallKind(StrEnum):
     SUMMARY = "summary"
     PRUNE = "prune"
     JUDGE = "judge"
+    LINES = "lines"
+    """Asked of the arm's line pruner and not of the model: no row of `calls`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,6 +176,8 @@ class AuxRequest:
     tool_choice: str | Mapping[str, Any] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    outputs: Sequence["PruneRequest"] = ()
+    """What the arm's line pruner is to judge, for `CallKind.LINES`; nothing else is sent then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,6 +204,36 @@ class Policy(Protocol):
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits to add before the next step call."""
+        ...
+
+
+# --- line pruners --------------------------------------------------------------------------------
+class PrunerError(Exception):
+    """A line pruner could not judge an output: it is shown whole, and that is recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PruneRequest:
+    """What a line pruner is given: one output, as the model would see it."""
+
+    message_index: int
+    history: Sequence[Message]
+    """Everything before the output."""
+    command: str | None
+    text: str
+    query: str | None = None
+    """What the agent is looking for; None where nobody knows."""
+
+
+class LinePruner(Protocol):
+    """Judges the lines of an output as it arrives. Safe to use from many runs' threads."""
+
+    def prune(self, request: PruneRequest) -> Sequence[bool] | None:
+        """Return for each line whether it stays; None where there is no reason to prune.
+
+        Raises:
+            PrunerError: it cannot tell; the run goes on with the whole output.
+        """
         ...
 
 

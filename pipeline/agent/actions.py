@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.protocols import ChatReply
+from pipeline.spec.policy import FOCUS_ARGUMENT
 
 BASH = "bash"
 
@@ -26,6 +27,26 @@ BASH_TOOL: Mapping[str, Any] = {
         },
     },
 }
+
+_FOCUS_PROPERTY: Mapping[str, str] = {
+    "type": "string",
+    "description": (
+        "Optional. What you want to learn from the output, as a whole question that can be answered"
+        " from its lines alone. Lines that do not help to answer it are left out. Give none to see"
+        " all of the output, as for tests and logs."
+    ),
+}
+
+
+def bash_tool(*, asks_focus: bool) -> Mapping[str, Any]:
+    """Return the bash tool's schema; `asks_focus` adds the optional question for a line pruner."""
+    if not asks_focus:
+        return BASH_TOOL
+    function = BASH_TOOL["function"]
+    properties = {**function["parameters"]["properties"], FOCUS_ARGUMENT: _FOCUS_PROPERTY}
+    parameters = {**function["parameters"], "properties": properties}
+    return {**BASH_TOOL, "function": {**function, "parameters": parameters}}
+
 
 FENCE = "mswea_bash_command"
 """The info string of a fenced block that is an action, as in mini-SWE-agent's text mode."""

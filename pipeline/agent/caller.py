@@ -67,6 +67,7 @@ class Caller:
             {"parallel_tool_calls": False} if self.has_tools and not parallel_tool_calls else {}
         )
         self._unrecorded: list[Edit] = []
+        self._pruner_said: tuple[str, float] | None = None
         self._anchor: tuple[int, int, int] | None = None
         """Served prompt tokens, shown tokens and messages of the last answered call of the view."""
 
@@ -78,6 +79,10 @@ class Caller:
     def note_edits(self, edits: Sequence[Edit]) -> None:
         """Record `edits` with the next call, the first at which they are in force."""
         self._unrecorded.extend(edits)
+
+    def note_pruner(self, answer: str, wall_s: float) -> None:
+        """Record with the next call what the arm's line pruner said and how long it took."""
+        self._pruner_said = (answer, wall_s)
 
     def step(self, extra: Mapping[str, Any] | None = None) -> ChatReply:
         """Make the next step call, with `extra` body fields.
@@ -118,6 +123,7 @@ class Caller:
         # A conversation of its own shares no prefix with the view and needs no tools.
         is_view = own is None
         shown = self._view.tokens_with(transient)
+        pruner_answer, pruner_s = self._pruner_said or (None, None)
         sent = CallRecord(
             step_index=self.step_index,
             kind=kind.value,
@@ -130,8 +136,11 @@ class Caller:
             request_seed=seed,
             temperature=temperature,
             max_tokens=self._room(cap, shown) if is_view else cap,
+            pruner_answer=pruner_answer,
+            pruner_s=pruner_s,
         )
         self._unrecorded.clear()
+        self._pruner_said = None
         request = ChatRequest(
             messages=self._view.sent(transient) if own is None else [encoded(m) for m in own],
             tools=self._tools if is_view else b"[]",

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from pipeline.agent.actions import BASH_TOOL
+from pipeline.agent.actions import bash_tool
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.mini import prepare_import
 from pipeline.agent.own_tools import ContextTool, OwnTools
 from pipeline.agent.plan_tool import PLANCTL_TOOL
 from pipeline.agent.viewed_model import Elide, ViewedModel
-from pipeline.protocols import Completer, Policy, Sandbox, TokenCounter
+from pipeline.protocols import Completer, LinePruner, Policy, Sandbox, TokenCounter
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Decision, Message, PlanEvent
@@ -92,6 +92,8 @@ def run_agent(
     context_tools: Sequence[Mapping[str, Any]] = (),
     context_tool: ContextTool | None = None,
     shared_cache_salt: str | None = None,
+    pruner: LinePruner | None = None,
+    asks_focus: bool = False,
 ) -> RunOutcome:
     """Run the agent on one instance and return everything that happened.
 
@@ -117,12 +119,14 @@ def run_agent(
         context_tools: schemas of the tools that the arm adds to the list.
         context_tool: answers those tools in ordinary turns; None refuses them.
         shared_cache_salt: instead of the run's own salt, where arms are to share prefixes.
+        pruner: judges the lines of outputs, for arms that ask one.
+        asks_focus: whether the bash tool takes the question that the pruner needs.
     """
     prepare_import()
     from pipeline.agent.boxed_env import BoxedEnv
     from pipeline.agent.plan_agent import PlanAgent
 
-    tools = [BASH_TOOL, *([PLANCTL_TOOL] if plan else []), *context_tools]
+    tools = [bash_tool(asks_focus=asks_focus), *([PLANCTL_TOOL] if plan else []), *context_tools]
     viewed = ViewedModel(
         agent=agent,
         model=model,
@@ -137,6 +141,8 @@ def run_agent(
             cache_salt=shared_cache_salt or f"{run_id}.{attempt}",
         ),
         upload=sandbox.upload,
+        pruner=pruner,
+        now=now,
     )
     started_at = now()
     env = BoxedEnv(sandbox, command_timeout_s=agent.command_timeout_s, now=now)

@@ -11,20 +11,24 @@ from typing import Any
 from pipeline.agent.actions import Action, BadReplyError, actions_from_calls, actions_from_text
 from pipeline.agent.caller import Caller, RequestIdentity, kept_calls
 from pipeline.agent.encoded_view import EncodedView
+from pipeline.agent.line_judging import judgement
 from pipeline.agent.messages import EXIT_ROLE, MiniMessage, assistant_dict, message_from_mini
 from pipeline.protocols import (
     AsksServer,
     AuxReply,
     AuxRequest,
+    CallKind,
     ChatReply,
     Completer,
     KeepsFiles,
+    LinePruner,
     Policy,
+    PruneRequest,
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.json_columns import json_text
-from pipeline.records.run_record import CallRecord
+from pipeline.records.run_record import PRUNER_DECISION, CallRecord
 from pipeline.records.trajectory import (
     Decision,
     Edit,
@@ -58,6 +62,8 @@ class ViewedModel:
         tools: Sequence[Mapping[str, Any]],
         identity: RequestIdentity,
         upload: Upload,
+        pruner: LinePruner | None,
+        now: Callable[[], float],
     ) -> None:
         self.config = None
         self._view = EncodedView(counter)
@@ -72,6 +78,7 @@ class ViewedModel:
         )
         self._agent, self._model, self._policy = agent, model, policy
         self._counter, self._elide, self._upload = counter, elide, upload
+        self._pruner, self._now = pruner, now
         self._tool_names = tuple(tool["function"]["name"] for tool in tools)
         self._n_absorbed = 0
 
@@ -215,6 +222,8 @@ class ViewedModel:
 
         A call that does not fit the window answers nothing: an empty, unusable reply.
         """
+        if request.kind is CallKind.LINES:
+            return self._judge(request.outputs)
         is_view = request.messages is None
         try:
             reply = self._caller.send(
@@ -247,6 +256,21 @@ class ViewedModel:
             )
         )
         return answer
+
+    def _judge(self, outputs: Sequence[PruneRequest]) -> AuxReply:
+        """Have the arm's line pruner judge new outputs; its answer becomes a decision."""
+        found = judgement(outputs, self._pruner, self._now)
+        self._caller.note_pruner(found.answer, found.wall_s)
+        self.trajectory.decisions.append(
+            Decision(
+                kind=PRUNER_DECISION,
+                message_index=len(self.trajectory.messages),
+                # Kept on the record of the call that comes next.
+                call_index=len(self.calls),
+                content=found.answer,
+            )
+        )
+        return AuxReply(kind=CallKind.LINES, content=found.answer)
 
 
 def _plan_events(mini: MiniMessage, message: Message) -> list[PlanEvent]:

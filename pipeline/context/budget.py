@@ -20,6 +20,11 @@ TUNED: dict[str, str] = {
     "plan_prune": "random_rate",
     "context_edit": "trigger_tokens",
     "reuse_prune": "unused_turns",
+    "llmlingua2": "rate",
+    "selective_context": "reduce_ratio",
+    "longcodezip": "rate",
+    "rag": "keep_windows",
+    "swe_pruner": "threshold",
 }
 """The parameter that sets how much a policy of each kind leaves."""
 

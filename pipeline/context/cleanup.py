@@ -7,13 +7,14 @@ call only and never becomes part of the trajectory. When to ask is the policy's 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from pipeline.context import prune_tool
 from pipeline.context.plan_steps import StepSpan, step_of
 from pipeline.context.shown import ShownTokens, shortened
 from pipeline.protocols import Ask, AuxRequest, CallKind
 from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory, shown_content
+from pipeline.spec.policy import PlanPrune, PlanPruneCached
 
 OPENING = (
     "You have completed part of your plan. Pause coding for this response and review what you have"
@@ -54,6 +55,17 @@ class CleanupForm:
     text_mode: bool = False
     """The model makes no tool calls: it is told to answer with one line."""
     max_tokens: int | None = None
+
+    @classmethod
+    def of(cls, spec: PlanPrune | PlanPruneCached, *, text_mode: bool) -> Self:
+        """Return the form that an arm's parameters ask for."""
+        return cls(
+            prompt_as=spec.prompt_as,
+            tool_choice=spec.tool_choice,
+            plan_step_column=spec.plan_step_column,
+            text_mode=text_mode,
+            max_tokens=spec.max_tokens,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,6 +40,7 @@ from pipeline.records.trajectory import (
     view_messages,
 )
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policy import FOCUS_ARGUMENT
 
 SOURCES: Mapping[str, str] = {
     "full_history": "the baseline of the founding proposal",
@@ -53,6 +54,11 @@ SOURCES: Mapping[str, str] = {
     "agent_diet": "arXiv 2509.23586",
     "swe_pruner_pro": "arXiv 2607.18213",
     "self_prune": "the self-pruning baseline of arXiv 2607.18213",
+    "llmlingua2": "arXiv 2403.12968; over lines here",
+    "selective_context": "arXiv 2310.06201; over lines here",
+    "longcodezip": "arXiv 2510.00446; its coarse step",
+    "rag": "the retrieval baseline of arXiv 2607.18213, with bge-reranker-v2-m3",
+    "swe_pruner": "arXiv 2601.16746",
     "context_edit": "Anthropic's clear_tool_uses, as documented",
     "clear_thinking": "Anthropic's clear_thinking, as documented",
     "offload": "deepagents",
@@ -75,7 +81,12 @@ FOR_SIX_TURNS: Mapping[str, Mapping[str, Any]] = {
     "observation_mask_polling": {"keep_last_turns": 2, "polling": 1},
     "every_k": {"every_k": 4},
     "swe_pruner_pro": {"min_chars": 100},
-    "self_prune": {"min_chars": 100},
+    **{
+        kind: {"min_chars": 100}
+        for kind in (
+            *("self_prune", "llmlingua2", "selective_context", "longcodezip", "rag", "swe_pruner"),
+        )
+    },
     "plan_prune_cached": {"cached_price": 0.9, "output_price": 0.1, "first_output_tokens": 10.0},
 }
 """Parameters that make an arm act within six turns, by the arm's name or its policy's kind."""
@@ -122,7 +133,8 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
 
     def ask(request: AuxRequest) -> AuxReply:
         reply = _answer(request)
-        asked.append(request.kind.value)
+        if request.kind is not CallKind.LINES:
+            asked.append(request.kind.value)
         trajectory.decisions.append(
             Decision(
                 kind=request.kind.value,
@@ -138,7 +150,7 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
         return reply
 
     for number in range(-1, len(_TURNS)):
-        _append(trajectory, number, counter, plan=arm.plan)
+        _append(trajectory, number, counter, arm)
         standing = merged(standing, policy.decide(trajectory, standing, ask))
         question = (
             policy.server_question(trajectory, standing) if isinstance(policy, AsksServer) else None
@@ -150,16 +162,17 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
     )
 
 
-def _append(trajectory: Trajectory, number: int, counter: TokenCounter, *, plan: bool) -> None:
+def _append(trajectory: Trajectory, number: int, counter: TokenCounter, arm: ArmSpec) -> None:
     if number < 0:
         for role, text in (("system", "You are a coding agent."), ("user", "Fix the rules.")):
             trajectory.append([_message(trajectory, counter, 0, role=role, content=text)])
         return
     tool, command, reasoning, output, returncode = _TURNS[number]
-    if tool == "planctl" and not plan:
+    if tool == "planctl" and not arm.plan:
         return
     step, call_id = number + 1, f"c{number + 1}"
-    arguments = json.dumps({"command": command}) if tool == "bash" else command
+    question = {FOCUS_ARGUMENT: reasoning} if arm.asks_focus else {}
+    arguments = json.dumps({"command": command} | question) if tool == "bash" else command
     calls = (ToolCall(id=call_id, name=tool, arguments=arguments),)
     assistant = {"content": "", "reasoning": reasoning, "tool_calls": calls}
     trajectory.append([_message(trajectory, counter, step, role="assistant", **assistant)])
@@ -193,6 +206,8 @@ def _message(trajectory: Trajectory, counter: TokenCounter, step: int, **fields:
 
 def _answer(request: AuxRequest) -> AuxReply:
     """Answer as a model might: the first two outputs are not needed any more."""
+    if request.kind is CallKind.LINES:
+        return AuxReply(kind=request.kind, content=_pruner_answer(request))
     if request.kind is CallKind.CLEANUP:
         arguments = json.dumps({"ids": [1, 2], "note": "rules 0 and 5 fail"})
         call = RequestedToolCall(id="a", name=NAME, arguments=arguments)
@@ -206,13 +221,31 @@ def _answer(request: AuxRequest) -> AuxReply:
     return AuxReply(kind=request.kind, content=text, completion_tokens=20)
 
 
+def _matters(line: str) -> bool:
+    """Return whether a head or a line pruner finds a line worth keeping."""
+    return re.search(r"rule_[05]\b", line) is not None
+
+
+def _pruner_answer(request: AuxRequest) -> str:
+    outputs = [
+        {
+            "message": output.message_index,
+            "kept": [
+                [n, n] for n, line in enumerate(split_lines(output.text), start=1) if _matters(line)
+            ],
+        }
+        for output in request.outputs
+    ]
+    return json.dumps({"outputs": outputs})
+
+
 def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:
-    """Answer as a head in the server might: lines about rules 0 and 5 matter."""
+    """Answer as a head in the server might."""
     answers = []
     for text in wanted_texts(question.params):
         lines = split_lines(text)
         places = np.arange(len(lines))
-        scores = [0.9 if re.search(r"rule_[05]\b", line) else 0.1 for line in lines]
+        scores = [0.9 if _matters(line) else 0.1 for line in lines]
         token_lines = TokenLines(first=places, last=places, n_lines=len(lines))
         answers.append(encoded(scores, token_lines))
     answer = {"messages": list(question.messages), "answer": response_params(answers, 0)}
@@ -265,7 +298,7 @@ Below is what each arm shows of the same six turns, right before the seventh cal
 written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
 small so that arms act within six turns, and each section names the values used. Where a model has
 to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail", or keeps lines 1 and 2;
-where a head scores lines, those about rules 0 and 5 matter.
+where a head or a line pruner judges lines, those about rules 0 and 5 matter.
 
 ## The example under `full_history`
 """

@@ -1,14 +1,12 @@
-"""Line pruners: what of an output stays, line by line (METHODS 2, "Line pruners").
+"""SWE-Pruner Pro's arm (METHODS 2 and 3), and how an output is shown of which some lines stay.
 
-Owns the interface they share, and the policy of SWE-Pruner Pro: the model's next call sees the
-whole output and scores it on the way, and from the call after only the kept lines are shown. An
-output without usable scores passes unpruned; so does one that is short.
+The model's next call sees the whole output and scores it on the way, and from the call after only
+the kept lines are shown. An output without usable scores passes unpruned; so does one that is
+short. Line pruners that stand beside the model server are `line_pruners`.
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from pipeline.context.kept_lines import FILTERED, BoolArray, kept_lines, kept_text
 from pipeline.context.line_scores import LineScores, decoded, request_params
@@ -31,29 +29,19 @@ SCORES = "line_scores"
 """Kind of the decision that keeps what the server said of a call's new outputs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PruneRequest:
-    """What a line pruner is given: one output, as the model would see it."""
-
-    history: Sequence[Message]
-    """Everything before the output."""
-    command: str | None
-    text: str
-    query: str | None = None
-    """What the agent says it is looking for, for pruners that need to be told."""
-
-
-class LinePruner(Protocol):
-    """Decides for the lines of an output as it arrives."""
-
-    def prune(self, request: PruneRequest) -> BoolArray | None:
-        """Return which lines stay; None where it cannot tell, and all of them do."""
-        ...
-
-
 def pruned_text(text: str, kept: BoolArray | None, *, marker: str | None) -> str:
     """Return what is shown of an output of which `kept` lines stay."""
     return text if kept is None else kept_text(text, kept, marker=marker or FILTERED)
+
+
+def line_edit(
+    message: Message, text: str, kept: BoolArray | None, *, marker: str | None
+) -> Iterator[Edit]:
+    """Yield the edit that shows the kept lines of an output, where that is shorter at all."""
+    shown = pruned_text(text, kept, marker=marker)
+    # A marker longer than what it replaces saves nothing.
+    if len(shown) < len(text):
+        yield content_edit(message, shown, REASON)
 
 
 class SwePrunerProPolicy:
@@ -103,10 +91,7 @@ class SwePrunerProPolicy:
                 threshold=self._spec.threshold,
                 fill_gaps=self._spec.fill_gaps,
             )
-            shown = pruned_text(text, kept, marker=self._marker)
-            # A marker longer than what it replaces saves nothing.
-            if len(shown) < len(text):
-                yield content_edit(message, shown, REASON)
+            yield from line_edit(message, text, kept, marker=self._marker)
 
 
 def _score_decisions(trajectory: Trajectory) -> Iterator[Decision]:

@@ -60,14 +60,18 @@ def encoded(scores: Sequence[float], lines: TokenLines) -> dict[str, Any]:
     }
 
 
-def response_params(answers: Sequence[Mapping[str, Any]], n_errors: int) -> dict[str, Any]:
+def response_params(
+    answers: Sequence[Mapping[str, Any]], n_errors: int, *, head_s: float | None = None
+) -> dict[str, Any]:
     """Return the `kv_transfer_params` of the response.
 
     Args:
         answers: One a text, from `encoded`, or `{"error": reason}`.
         n_errors: Outputs that this server could not score since it started.
+        head_s: What the head took of this request's steps; None where it was not measured.
     """
-    return {FIELD: {"outputs": list(answers), "n_errors": n_errors}}
+    head_ms = None if head_s is None else round(1000 * head_s, 3)
+    return {FIELD: {"outputs": list(answers), "n_errors": n_errors, "head_ms": head_ms}}
 
 
 def decoded(params: Mapping[str, Any] | None, texts: Sequence[str]) -> list[LineScores | str]:

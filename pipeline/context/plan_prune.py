@@ -54,13 +54,7 @@ class PlanPrunePolicy:
         self._placeholder = placeholder
         self._seed = seed
         self._tokens = ShownTokens(counter)
-        self._form = CleanupForm(
-            prompt_as=spec.prompt_as,
-            tool_choice=spec.tool_choice,
-            plan_step_column=spec.plan_step_column,
-            text_mode=text_mode,
-            max_tokens=spec.max_tokens,
-        )
+        self._form = CleanupForm.of(spec, text_mode=text_mode)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits of this moment: none unless a cleanup is due."""

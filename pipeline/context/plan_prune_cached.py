@@ -51,13 +51,7 @@ class PlanPruneCachedPolicy:
         self._prices = Prices(
             input=spec.input_price, cached=spec.cached_price, output=spec.output_price
         )
-        self._form = CleanupForm(
-            prompt_as=spec.prompt_as,
-            tool_choice=spec.tool_choice,
-            plan_step_column=spec.plan_step_column,
-            text_mode=text_mode,
-            max_tokens=spec.max_tokens,
-        )
+        self._form = CleanupForm.of(spec, text_mode=text_mode)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the queued edits that pay now; all of them before the window is full."""

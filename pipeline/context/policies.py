@@ -10,6 +10,7 @@ from pipeline.context.deletion import DeletionPolicy
 from pipeline.context.discard_anytime import DiscardAnytimePolicy
 from pipeline.context.full_history import FullHistoryPolicy
 from pipeline.context.line_prune import SwePrunerProPolicy
+from pipeline.context.line_pruners import LinePrunerPolicy
 from pipeline.context.llm_summary import LlmSummaryPolicy
 from pipeline.context.observation_mask import ObservationMaskPolicy
 from pipeline.context.offload import OffloadPolicy
@@ -81,6 +82,8 @@ def policy_for(
             return SwePrunerProPolicy(p, placeholder=arm.placeholder)
         case spec.SelfPrune() as p:
             return SelfPrunePolicy(p, placeholder=arm.placeholder)
+        case p if isinstance(p, spec.LinePrunerSpec):
+            return LinePrunerPolicy(p, placeholder=arm.placeholder)
         case _:
             return _plain_policy(arm)
 

@@ -18,7 +18,13 @@ from pipeline.context.prompt_pieces import PlainPieces, PromptChange, PromptPiec
 from pipeline.context.replay_choices import AnswerLengths, stand_in
 from pipeline.context.shown import ShownTokens
 from pipeline.context.template import TemplateRules, rendered_prompt
-from pipeline.protocols import AuxReply, AuxRequest, RequestedToolCall, TokenCounter
+from pipeline.protocols import (
+    AuxReply,
+    AuxRequest,
+    CallKind,
+    RequestedToolCall,
+    TokenCounter,
+)
 from pipeline.records.trajectory import Decision, Edit, Message, Part, ToolCall, Trajectory, merged
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policy import PlanPrune, PlanPruneCached
@@ -263,6 +269,9 @@ class _Replay:
                 completion_tokens=reply.completion_tokens,
             )
         trajectory.decisions.append(recorded)
+        if request.kind is CallKind.LINES:
+            # The pruner's own time is no call of the model.
+            return AuxReply(kind=request.kind, content=recorded.content)
         if request.messages is None:
             change = self._pieces.update_with(
                 trajectory, self._standing, request.edits, self._touched

@@ -80,6 +80,9 @@ def stand_in(
             tool_calls=(call,),
             completion_tokens=lengths.cleanup_tokens,
         )
+    if request.kind is CallKind.LINES:
+        # No rule can tell what a pruner would keep: the outputs stay whole.
+        return AuxReply(kind=request.kind, content="")
     if request.kind is CallKind.SUMMARY:
         tokens = lengths.summary_tokens
     else:

@@ -12,10 +12,10 @@ import numpy as np
 
 from pipeline.context.cleanup import answer_to
 from pipeline.context.kept_lines import BoolArray, count_lines, gaps_filled, split_lines
-from pipeline.context.line_prune import REASON, pruned_text
-from pipeline.context.shown import content_edit, is_removed, newest_turn
+from pipeline.context.line_prune import line_edit
+from pipeline.context.shown import arrived_outputs
 from pipeline.protocols import Ask, AuxRequest, CallKind
-from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, shown_content
+from pipeline.records.trajectory import Edit, Edits, Message, Trajectory
 from pipeline.spec.policy import SelfPrune
 
 _SYSTEM = (
@@ -39,13 +39,7 @@ class SelfPrunePolicy:
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits that shorten the outputs that just came."""
-        turn = newest_turn(trajectory)
-        outputs = [
-            (message, shown_content(message, standing))
-            for message in (turn.observations if turn is not None else ())
-            if message.is_prunable and not is_removed(message, standing)
-        ]
-        outputs = [(m, text) for m, text in outputs if len(text) >= max(1, self._spec.min_chars)]
+        outputs = arrived_outputs(trajectory, standing, self._spec.min_chars)
         if not outputs:
             return ()
         request = AuxRequest(
@@ -66,10 +60,7 @@ class SelfPrunePolicy:
     ) -> Iterator[Edit]:
         for (message, text), kept in zip(outputs, parts, strict=True):
             filled = gaps_filled(kept) if self._spec.fill_gaps else kept
-            shown = pruned_text(text, filled, marker=self._marker)
-            # A marker longer than what it replaces saves nothing.
-            if len(shown) < len(text):
-                yield content_edit(message, shown, REASON)
+            yield from line_edit(message, text, filled, marker=self._marker)
 
 
 def question(

@@ -91,6 +91,19 @@ def newest_turn(trajectory: Trajectory) -> Turn | None:
     return turn if turn.observations[-1].index == trajectory.messages[-1].index else None
 
 
+def arrived_outputs(
+    trajectory: Trajectory, edits: Edits, min_chars: int
+) -> list[tuple[Message, str]]:
+    """Return the prunable outputs that just came and are not short, each with its text as shown."""
+    turn = newest_turn(trajectory)
+    outputs = [
+        (message, shown_content(message, edits))
+        for message in (turn.observations if turn is not None else ())
+        if message.is_prunable and not is_removed(message, edits)
+    ]
+    return [(message, text) for message, text in outputs if len(text) >= max(1, min_chars)]
+
+
 def output_ids(trajectory: Trajectory) -> dict[int, Message]:
     """Return the outputs an arm may prune by the id the model knows them by: 1, 2, 3, ...
 

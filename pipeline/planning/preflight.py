@@ -8,8 +8,10 @@ from pathlib import Path
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.prepare import Prepared
+from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
+from pipeline.spec.policy import LinePrunerSpec
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000
@@ -33,6 +35,7 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
     spec = sweep.lock.spec
     return [
         *_arms(spec),
+        *_line_pruners(spec),
         *_models(spec),
         *_sandbox(spec, sweep),
         *_caps(spec, estimate),
@@ -56,6 +59,16 @@ def _arms(spec: SweepSpec) -> Iterator[Problem]:
                 field=f"arms.{name}.matched_to",
                 message=f"no arm {arm.matched_to!r} in this sweep; add it, or name one of {names}",
             )
+
+
+def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:
+    text_mode = any(model.mode == "text" for model in spec.models.values())
+    for name, arm in spec.arms.items():
+        if isinstance(arm.policy, LinePrunerSpec) and not spec.dry_run:
+            for parameter, message in missing_parts_of_pruner(arm.policy, text_mode=text_mode):
+                yield Problem(
+                    field=f"arms.{name}.policy.{parameter}", message=message.replace("ARM", name)
+                )
 
 
 def _models(spec: SweepSpec) -> Iterator[Problem]:

@@ -86,6 +86,8 @@ RUNS = Table(
         _C("wall_s", "float", "s", "First message to last"),
         _C("model_s", "float", "s", "Sum of the calls' latencies"),
         _C("tool_s", "float", "s", "Time in the sandbox's commands"),
+        _C("pruner_s", "float", "s", "Time in the arm's line pruner; empty where none was asked"),
+        _C("n_pruner_errors", "int", "", "Outputs shown whole because it failed; likewise"),
         _C("gpu_s", "float", "GPU s", "The run's share of the server's busy time"),
         _C("token_counter", "string", "", "What counted messages.n_tokens"),
         _C("evidence", "string", "", "live, sim, synthetic or replay; they never mix"),
@@ -138,6 +140,8 @@ CALLS = Table(
         _C("reply", "string", "", "The answer, where no message of the trajectory holds it"),
         _C("reply_tool_calls", "json", "", "Its tool calls, likewise"),
         _C("server_answer", "json", "", "What a policy asked the server beside, and the answer"),
+        _C("pruner_answer", "json", "", "What the arm's line pruner said before it, or its errors"),
+        _C("pruner_s", "float", "s", "Time the line pruner took for that; not in latency_s"),
         _C("started_at", "float", "unix s", "When the request was sent"),
     ),
 )

@@ -22,7 +22,7 @@ from pipeline.records.journal import frame_at, run_of
 from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
 from pipeline.records.layout import Layout
 from pipeline.records.rows import Row
-from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
+from pipeline.records.run_record import OVERFLOW, PRUNER_DECISION, CallRecord, RunRecord
 from pipeline.records.schema import check_version
 from pipeline.records.states import RunState
 from pipeline.records.trajectory import (
@@ -252,6 +252,8 @@ def event_from(row: Row) -> PlanEvent:
 def _decisions(calls: Sequence[Row]) -> Iterator[Decision]:
     """Yield what policies decided on, in the order of the calls."""
     for row in calls:
+        if row.get("pruner_answer") is not None:
+            yield pruner_decision_from(row)
         if is_decision(row):
             yield decision_from(row)
         if row.get("server_answer") is not None:
@@ -267,6 +269,16 @@ def server_decision_from(row: Row) -> Decision:
         message_index=row["message_count"],
         call_index=row["call_index"],
         content=json_text(answer),
+    )
+
+
+def pruner_decision_from(row: Row) -> Decision:
+    """Return the decision of a call before which the arm's line pruner was asked."""
+    return Decision(
+        kind=PRUNER_DECISION,
+        message_index=row["message_count"],
+        call_index=row["call_index"],
+        content=row["pruner_answer"],
     )
 
 

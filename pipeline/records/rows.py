@@ -3,6 +3,7 @@
 Pure. Sums count the calls that were answered; what is unknown stays None.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -68,10 +69,23 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "n_cleanups": len(cleanups),
         "retry_tokens": sum(c.retry_tokens for c in record.calls),
         "model_s": summed(c.latency_s for c in calls),
+        **_pruner_sums(record.calls),
         "versions": json_text(record.versions),
         "extra": json_text(record.extra) if record.extra else None,
         "journal": journal,
         "journal_offset": offset,
+    }
+
+
+def _pruner_sums(calls: Iterable[CallRecord]) -> Row:
+    """Return what the arm's line pruner took and missed; empty where none was asked."""
+    asked = [call for call in calls if call.pruner_answer is not None]
+    if not asked:
+        return {"pruner_s": None, "n_pruner_errors": None}
+    answers = [out for c in asked for out in json.loads(c.pruner_answer or "{}")["outputs"]]
+    return {
+        "pruner_s": summed(call.pruner_s for call in asked),
+        "n_pruner_errors": sum("error" in answer for answer in answers),
     }
 
 
@@ -93,7 +107,7 @@ _CALL_SAME_NAME = (
     *("lcp_block_tokens", "new_tokens", "rebilled_tokens", "completion_tokens"),
     *("reasoning_tokens", "tools_sha256", "latency_s", "ttft_s", "finish_reason"),
     *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
-    "server_answer",
+    *("server_answer", "pruner_answer", "pruner_s"),
 )
 
 

@@ -23,6 +23,10 @@ OVERFLOW = "overflow: "
 """How the `error` of a call begins that found no room in the window."""
 
 
+PRUNER_DECISION = "lines"
+"""Kind of the decision that keeps a line pruner's answer; a `CallKind` value."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRecord:
     """One request to the model. `call_index` is its place in `RunRecord.calls`.
@@ -66,6 +70,9 @@ class CallRecord:
     reply_tool_calls: tuple[ToolCall, ...] = ()
     server_answer: str | None = None
     """JSON: what the policy asked the server along with the call (`kind`, `messages`), `answer`."""
+    pruner_answer: str | None = None
+    """JSON: what the arm's line pruner said of outputs just before the call (`outputs`)."""
+    pruner_s: float | None = None
     started_at: float | None = None
 
     @property

@@ -15,6 +15,7 @@ from pipeline.spec.policy import (
     PlanPruneCached,
     PolicySpec,
     Strict,
+    SwePruner,
 )
 
 MatchOn = Literal["mean_prompt", "peak", "removed_tokens", "total_input"]
@@ -79,6 +80,11 @@ class ArmSpec(Strict):
         if isinstance(self.policy, PlanPrune) and self.policy.recall:
             tools.append("recall")
         return tuple(tools)
+
+    @property
+    def asks_focus(self) -> bool:
+        """True where the bash tool takes the question that the arm's line pruner needs."""
+        return isinstance(self.policy, SwePruner)
 
     @property
     def prunes_anytime(self) -> bool:

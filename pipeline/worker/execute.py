@@ -19,6 +19,7 @@ from pipeline.context.tools import context_tool, tool_schemas
 from pipeline.host.environment import environment
 from pipeline.host.files import is_disk_full
 from pipeline.protocols import TokenCounter
+from pipeline.pruners.pool import PrunerPool
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
@@ -55,6 +56,7 @@ class Bench:
     now: Callable[[], float]
     """Unix seconds."""
     should_stop: Callable[[], bool]
+    pruners: PrunerPool
     donors: Donors | None = None
     """Whose finished runs set the budgets of matched arms; None where the sweep has none."""
 
@@ -149,6 +151,8 @@ def _rolled_out(
                 should_stop=bench.should_stop,
                 context_tools=tool_schemas(arm),
                 context_tool=context_tool(arm),
+                pruner=bench.pruners.of(arm),
+                asks_focus=arm.asks_focus,
             )
     finally:
         completer.close()

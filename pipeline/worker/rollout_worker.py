@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
+from pipeline.pruners.pool import PrunerPool
 from pipeline.records.failure import DiskError
 from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout
@@ -129,6 +130,8 @@ class RolloutWorker:
             scratch=Path(scratch) if scratch else None,
             should_stop=lambda: self.loop.should_stop() or self._stop.reason() is not None,
         )
+        # Before the server: a model that is not there must not cost hours of a GPU.
+        pruners = PrunerPool(self._lock.spec.arms.values())
         server = start_server(self._model, place, rows)
         stack.callback(server.stop)
         stack.callback(sandboxes.stop_all)
@@ -152,6 +155,7 @@ class RolloutWorker:
             node=self._node,
             now=time.time,
             should_stop=self.loop.should_stop,
+            pruners=pruners,
             donors=self._donors,
         )
 

@@ -34,6 +34,7 @@ def all_arms() -> dict[str, ArmSpec]:
         arm("reuse_prune", unused_turns=3),
         arm("plan_prune_cached", cached_price=0.9, output_price=0.1, first_output_tokens=1.0),
         arm("plan_prune", honour_anytime=True, protect_last_turns=2),
+        arm("rag", min_chars=20),
     ]
     arms |= {f"{a.name}_early": a for a in early}
     return arms | {a.name: a for a in deletion_grid()}

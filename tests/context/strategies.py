@@ -1,8 +1,10 @@
 """Hypothesis strategies for runs: everything an agent's history can contain."""
 
+import json
+
 from hypothesis import strategies as st
 
-from pipeline.protocols import AuxReply, AuxRequest, RequestedToolCall
+from pipeline.protocols import AuxReply, AuxRequest, CallKind, RequestedToolCall
 from tests.context.scripts import Act, Answers, Round, planctl
 
 commands = st.sampled_from(
@@ -56,7 +58,7 @@ long_scripts = st.lists(rounds, min_size=25, max_size=60)
 
 @st.composite
 def answers(draw: st.DrawFn) -> Answers:
-    """A model that answers auxiliary calls well, badly or not at all."""
+    """A model that answers auxiliary calls well, badly or not at all; likewise a line pruner."""
     replies = draw(
         st.lists(
             st.one_of(
@@ -74,8 +76,13 @@ def answers(draw: st.DrawFn) -> Answers:
         )
     )
     asked = [0]
+    kept = draw(st.sampled_from([None, [], [[1, 1]], [[1, 2], [4, 4]], "error"]))
 
     def answer(request: AuxRequest) -> AuxReply:
+        if request.kind is CallKind.LINES:
+            said = {"error": "no"} if kept == "error" else {"kept": kept}
+            outputs = [{"message": o.message_index, **said} for o in request.outputs]
+            return AuxReply(kind=request.kind, content=json.dumps({"outputs": outputs}))
         name, text = replies[asked[0] % len(replies)]
         asked[0] += 1
         tool_calls = () if name is None else (RequestedToolCall(id="x", name=name, arguments=text),)

@@ -31,9 +31,15 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
         ARM.validate_python({"name": "x", "policy": {"kind": "mask"}})
 
 
-def test_every_field_of_every_policy_is_science() -> None:
+PLACE = {"path", "device", "batch_windows", "url", "timeout_s"}
+"""Where a line pruner's model lies and runs."""
+
+
+def test_every_field_of_every_policy_is_science_but_the_place_of_a_pruners_model() -> None:
     for spec in all_arms().values():
-        assert set(marks_of(type(spec.policy)).values()) == {"science"}
+        marks = marks_of(type(spec.policy))
+        assert {name for name, mark in marks.items() if mark != "science"} <= PLACE
+        assert {mark for name, mark in marks.items() if name in PLACE} <= {"runtime"}
     runtime = {name for name, mark in marks_of(ArmSpec).items() if mark == RUNTIME.kind}
     assert runtime == {"name", "seeds"}
 

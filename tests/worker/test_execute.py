@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.pruners.pool import PrunerPool
 from pipeline.records.failure import (
     DiskError,
     FailureClass,
@@ -48,6 +49,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         node="here",
         now=time.time,
         should_stop=lambda: False,
+        pruners=PrunerPool(()),
     )
     server.stop()
 

@@ -15,9 +15,11 @@ from pipeline.serving.sim import auxiliary
 from pipeline.serving.sim.cleanup import chosen_ids
 from pipeline.serving.sim.progress import progress_of
 from pipeline.serving.sim.recipe import UNKNOWN_INSTANCE, RecipeBook
+from pipeline.serving.sim.sight import read_of
 from pipeline.serving.sim.speech import FENCE, Act, Reply, as_block, thinking
 from pipeline.serving.sim.step import Move, Scene, next_move
 from pipeline.serving.sim.view import Listed, View, view_of
+from pipeline.spec.policy import FOCUS_ARGUMENT
 
 _PLAN_VERBS = ("set", "start", "complete", "add", "drop", "rename", "show")
 
@@ -37,6 +39,14 @@ class Question:
     def tool_names(self) -> frozenset[str]:
         """The names of the tools on offer."""
         return frozenset(str(t.get("function", {}).get("name")) for t in self.tools)
+
+    @property
+    def takes_focus(self) -> bool:
+        """Whether the bash tool on offer takes a question about its output."""
+        return any(
+            FOCUS_ARGUMENT in tool.get("function", {}).get("parameters", {}).get("properties", {})
+            for tool in self.tools
+        )
 
     @property
     def forced_tool(self) -> str | None:
@@ -94,7 +104,19 @@ def _step(
         thought = f"THOUGHT: {reasoning} {mark}"
         return Reply(content=f"{thought}\n\n{as_block(move.acts[0])}")
     said = f"{move.about[:1].upper()}{move.about[1:]}. {mark}"
-    return Reply(content=said, reasoning=reasoning, acts=move.acts)
+    acts = _with_focus(move) if question.takes_focus else move.acts
+    return Reply(content=said, reasoning=reasoning, acts=acts)
+
+
+def _with_focus(move: Move) -> list[Act]:
+    """Return the move's acts, reading commands with a question for the line pruner."""
+    focus = {FOCUS_ARGUMENT: f"Which lines help to {move.about}?"}
+    return [
+        act._replace(arguments={**act.arguments, **focus})
+        if act.tool == "bash" and read_of(str(act.arguments["command"])) is not None
+        else act
+        for act in move.acts
+    ]
 
 
 def _with_pruning(move: Move, scene: Scene) -> Move:

@@ -1,0 +1,111 @@
+"""Arms whose line pruner stands beside the model server: each output is judged as it arrives.
+
+Owns what a pruner is asked and what its answer shows (METHODS 2, "Line pruners"), the same for all
+of them; who answers is `pipeline/pruners`. The answer is a decision of the run, so nothing here
+needs the pruner again. An output without an answer, or with an error for one, is shown whole.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from pipeline.context.cleanup import answer_to
+from pipeline.context.kept_lines import FILTERED, BoolArray, count_lines, split_lines
+from pipeline.context.line_prune import line_edit
+from pipeline.context.shown import arrived_outputs
+from pipeline.protocols import Ask, AuxRequest, CallKind, PruneRequest
+from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, Turn
+from pipeline.spec.policy import FOCUS_ARGUMENT, LinePrunerSpec, SwePruner
+
+
+class LinePrunerPolicy:
+    """Has the long outputs of a turn judged as they arrive, and shows the lines that stay."""
+
+    def __init__(self, spec: LinePrunerSpec, *, placeholder: str | None) -> None:
+        self._spec, self._marker = spec, placeholder or FILTERED
+
+    def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
+        """Return the edits that shorten the outputs that just came."""
+        asked = [
+            (message, self._request(message, text, trajectory))
+            for message, text in arrived_outputs(trajectory, standing, self._spec.min_chars)
+        ]
+        if isinstance(self._spec, SwePruner):
+            # No question, no pruning: the agent wants to see all of it.
+            asked = [(message, request) for message, request in asked if request.query]
+        if not asked:
+            return ()
+        request = AuxRequest(kind=CallKind.LINES, outputs=[r for _, r in asked])
+        answers = kept_by_message(answer_to(request, trajectory, ask).content)
+        return list(self._edits(asked, answers))
+
+    def _request(self, message: Message, text: str, trajectory: Trajectory) -> PruneRequest:
+        turn = trajectory.turns[-1]
+        if isinstance(self._spec, SwePruner):
+            query = focus_question(turn, message)
+        else:
+            query = words_before(turn, message, trajectory)
+        return PruneRequest(
+            message_index=message.index,
+            history=trajectory.messages[: message.index],
+            command=message.command,
+            text=text,
+            query=None if query is None else query[-self._spec.query_chars :],
+        )
+
+    def _edits(
+        self,
+        asked: Sequence[tuple[Message, PruneRequest]],
+        answers: Mapping[int, Sequence[Sequence[int]]],
+    ) -> Iterator[Edit]:
+        for message, request in asked:
+            ranges = answers.get(message.index)
+            if ranges is None:
+                continue
+            kept = np.zeros(count_lines(request.text), dtype=bool)
+            for first, last in ranges:
+                kept[first - 1 : last] = True
+            worth_it = with_cheap_gaps(kept, request.text, self._marker)
+            yield from line_edit(message, request.text, worth_it, marker=self._marker)
+
+
+def kept_by_message(answer: str) -> dict[int, Sequence[Sequence[int]]]:
+    """Return the ranges of kept lines by message; those left whole are not in it."""
+    if not answer:
+        return {}
+    entries: Sequence[Mapping[str, Any]] = json.loads(answer)["outputs"]
+    return {e["message"]: e["kept"] for e in entries if e.get("kept") is not None}
+
+
+def with_cheap_gaps(kept: BoolArray, text: str, marker: str) -> BoolArray:
+    """Return `kept` with every gap that is no longer than the marker that would stand for it."""
+    lines, filled = split_lines(text), kept.copy()
+    for stays, group in groupby(range(len(lines)), key=lambda i: bool(kept[i])):
+        gap = list(group)
+        shown = marker.replace("{n}", str(len(gap))) + "\n"
+        if not stays and sum(len(lines[i]) for i in gap) <= len(shown):
+            filled[gap] = True
+    return filled
+
+
+def focus_question(turn: Turn, message: Message) -> str | None:
+    """Return the question that the agent put beside the command of `message`; None without one."""
+    for call in turn.assistant.tool_calls:
+        if call.id == message.tool_call_id:
+            try:
+                question = json.loads(call.arguments).get(FOCUS_ARGUMENT)
+            except (ValueError, AttributeError, RecursionError):
+                return None
+            return (question.strip() or None) if isinstance(question, str) else None
+    return None
+
+
+def words_before(turn: Turn, message: Message, trajectory: Trajectory) -> str | None:
+    """Return what the agent said and ran before `message`, or the task where it said nothing."""
+    said = [part.strip() for part in (turn.assistant.reasoning, turn.assistant.content) if part]
+    if not any(said):
+        said = [m.content for m in trajectory.messages[:2] if m.role == "user"]
+    return "\n".join([*said, message.command or ""]).strip() or None

@@ -1,0 +1,122 @@
+"""The door of this room: the line pruner of an arm, loaded once for all runs of a worker.
+
+Arms that use the same model in the same way share it. What a pruner's libraries raise on an output
+becomes a `PrunerError` here, so that one output is shown whole and the run goes on.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.context.kept_lines import count_lines
+from pipeline.protocols import LinePruner, PruneRequest, PrunerError
+from pipeline.pruners.extra import missing_parts
+from pipeline.records.failure import NodeError
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policy import (
+    LinePrunerSpec,
+    LlmLingua2,
+    LongCodeZip,
+    Rag,
+    SelectiveContext,
+    SwePruner,
+)
+
+if TYPE_CHECKING:
+    from pipeline.pruners.local_model import Head, LocalModel
+
+FAILURES = (
+    *(RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(OSError, MemoryError),
+)
+"""What a model may raise on an output; a device without memory left is a `RuntimeError`."""
+
+
+class PrunerPool:
+    """The line pruners of a sweep's arms in this process."""
+
+    def __init__(self, arms: Iterable[ArmSpec]) -> None:
+        """Load what the arms need; arms without a line pruner need nothing.
+
+        Raises:
+            NodeError: a pruner cannot be had here; the message says what to do.
+        """
+        self._lock = threading.Lock()
+        self._models: dict[tuple[Any, ...], LocalModel] = {}
+        self._pruners: list[tuple[LinePrunerSpec, LinePruner]] = []
+        for arm in arms:
+            if isinstance(arm.policy, LinePrunerSpec):
+                self._add(arm.name, arm.policy)
+
+    def of(self, arm: ArmSpec) -> LinePruner | None:
+        """Return the pruner of `arm`, its tuned parameter as it is now; None where it has none."""
+        if not isinstance(arm.policy, LinePrunerSpec):
+            return None
+        with self._lock:
+            for spec, pruner in self._pruners:
+                if spec == arm.policy:
+                    return pruner
+            # A budget changes a parameter and never the model.
+            return self._add(arm.name, arm.policy)
+
+    def _add(self, name: str, spec: LinePrunerSpec) -> LinePruner:
+        for parameter, problem in missing_parts(spec):
+            raise NodeError(f"arms.{name}.policy.{parameter}: {problem.replace('ARM', name)}")
+        try:
+            pruner = Guarded(self._loaded(spec))
+        except PrunerError as error:
+            raise NodeError(f"the line pruner of arm {name} cannot be used: {error}") from error
+        self._pruners.append((spec, pruner))
+        return pruner
+
+    def _loaded(self, spec: LinePrunerSpec) -> LinePruner:
+        # The modules of local pruners import PyTorch.
+        if isinstance(spec, SwePruner):
+            from pipeline.pruners.swe_pruner import SwePrunerClient
+
+            return SwePrunerClient(spec)
+        if isinstance(spec, LlmLingua2):
+            from pipeline.pruners.llmlingua2 import LlmLingua2Pruner
+
+            return LlmLingua2Pruner(spec, self._model(spec, "token_classifier"))
+        if isinstance(spec, Rag):
+            from pipeline.pruners.rag import RagPruner
+
+            return RagPruner(spec, self._model(spec, "sequence_classifier"))
+        if isinstance(spec, SelectiveContext):
+            from pipeline.pruners.selective_context import SelectiveContextPruner
+
+            return SelectiveContextPruner(spec, self._model(spec, "causal"))
+        from pipeline.pruners.longcodezip import LongCodeZipPruner
+
+        return LongCodeZipPruner(spec, self._model(spec, "causal"))
+
+    def _model(self, spec: LlmLingua2 | SelectiveContext | LongCodeZip | Rag, head: "Head") -> Any:
+        from pipeline.pruners.local_model import LocalModel
+
+        key = (head, spec.model, spec.revision, spec.path, spec.device, spec.dtype)
+        if key not in self._models:
+            self._models[key] = LocalModel(spec, head)
+        return self._models[key]
+
+
+class Guarded:
+    """A pruner whose failures all come out as `PrunerError`."""
+
+    def __init__(self, pruner: LinePruner) -> None:
+        self._pruner = pruner
+
+    def prune(self, request: PruneRequest) -> Sequence[bool] | None:
+        """Return which lines stay; None where there is no reason to prune.
+
+        Raises:
+            PrunerError: the pruner failed, or decided for another number of lines.
+        """
+        try:
+            kept = self._pruner.prune(request)
+        except FAILURES as error:
+            raise PrunerError(f"{type(error).__name__}: {error}") from error
+        n_lines = count_lines(request.text)
+        if kept is not None and len(kept) != n_lines:
+            raise PrunerError(f"{len(kept)} decisions for {n_lines} lines")
+        return kept
