@@ -12,7 +12,7 @@ MODELS := .cache/models
 SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
 PYTEST_WORKERS ?= 2
 
-.PHONY: help setup dev demo test check format test-system test-faults test-gpu serve constraints clean
+.PHONY: help setup dev pruner demo test check format test-system test-pruner test-gpu serve constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,11 +21,13 @@ setup: $(VENV)/.base ## Make .venv with what the pipeline needs
 
 dev: $(VENV)/.dev ## Make .venv with what tests and checks need too
 
+pruner: $(VENV)/.pruner ## Add the extra `pruner` to .venv (CPU=1: PyTorch's CPU build, found as for `serve`)
+
 demo: $(VENV)/.base $(if $(filter smollm2,$(MODEL)),$(MODELS)/smollm2/config.json) ## Run the main job on the embedded default (MODEL=smollm2: on real weights)
 	@$(BIN)/python -m pipeline.launch +sweep=$(SWEEP) model=$(MODEL) results=$(RESULTS)
 
 test: $(VENV)/.dev ## Run the default test suite (no Slurm, Apptainer, vLLM or GPU)
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not slurm_faults and not gpu"
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not gpu"
 
 check: $(VENV)/.dev ## Formatting, lint, types, import directions
 	$(BIN)/ruff format --check .
@@ -40,8 +42,8 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 test-system: $(VENV)/.dev ## Tests on the real Slurm, Apptainer and vLLM that are here (REQUIRE=slurm,apptainer,vllm)
 	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m "slurm or apptainer or vllm"
 
-test-faults: $(VENV)/.dev ## Kill jobs, nodes and disks of a real Slurm (root; REQUIRE=slurm)
-	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m slurm_faults
+test-pruner: $(VENV)/.pruner ## Tests that need the extra `pruner` (PyTorch); REQUIRE=torch: its absence fails them
+	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners)
 
 test-gpu: $(VENV)/.dev ## Tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu
@@ -71,6 +73,13 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/uv
 	@echo "setting up $(VENV) with the development tools ..."
 	@$(BIN)/uv pip install --quiet -p $(VENV) --compile-bytecode -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.base
+
+$(VENV)/.pruner: pyproject.toml constraints.txt containers/pruner-cpu-constraints.txt | $(VENV)/.dev
+	@echo "adding the extra pruner to $(VENV) ..."
+	@$(BIN)/uv pip install --quiet -p $(VENV) --compile-bytecode -c constraints.txt \
+	  $(if $(CPU),-c containers/pruner-cpu-constraints.txt) $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) \
+	  -e '.[dev,pruner]'
+	@touch $@
 
 constraints: $(VENV)/.dev ## Pin what is installed now
 	@{ echo "# Versions that were tested together. Made by 'make constraints'."; \

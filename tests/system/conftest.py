@@ -6,6 +6,7 @@ machine that ought to have them cannot pass by skipping.
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,24 @@ def cluster(
     os.environ.pop("SLURM_CONF")
     if before is not None:
         os.environ["SLURM_CONF"] = before
+
+
+@pytest.fixture
+def sweeps(cluster: Cluster) -> Iterator[Callable[..., Sweep]]:
+    """Return what makes a `Sweep` of a folder and overrides; no test leaves its jobs to the next.
+
+    Jobs are cancelled, processes killed and nodes mended at the end, however the test went.
+    """
+    made: list[Sweep] = []
+
+    def sweep(folder: Path, *overrides: str, grade_here: bool = False) -> Sweep:
+        made.append(Sweep(cluster, folder, *overrides, grade_here=grade_here))
+        return made[-1]
+
+    yield sweep
+    cluster.mend()
+    for one in made:
+        one.clear()
 
 
 @pytest.fixture(scope="session")

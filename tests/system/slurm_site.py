@@ -4,6 +4,7 @@ One cluster serves a whole test session. The sweep has four runs of some seconds
 that there is a middle to disturb; what must be equal afterwards is in `outcome_of`.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from pipeline import launch
 from pipeline.compact import compact_door
 from pipeline.host.files import read_json
 from pipeline.host.process import run_command
+from pipeline.host.slurm import JobState, job_states
 from pipeline.planning.submit import submissions
 from pipeline.records.frames import FrameKind
 from pipeline.records.journal import scan
@@ -28,6 +30,8 @@ from pipeline.records.states import States
 from pipeline.worker import grade_job
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "test_cluster.sh"
+NODES = ("cpu1", "cpu2", "gpu1", "gpu2")
+IN_ORDER = frozenset({"idle", "mixed", "allocated", "completing"})
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 REMEDY = "install it with tests/system/install_slurm.sh (as root)"
 N_RUNS = 4
@@ -80,6 +84,18 @@ class Cluster:
         self.run("scancel", "--full", "--user=root")
         self._script("down", str(self.root))
 
+    def mend(self) -> None:
+        """Return once every node is up again, whatever was done to it."""
+        for node in NODES:
+            if not psutil.pid_exists(self.slurmd_pid(node)):
+                self.start_node(node)
+        wait_for(lambda: not self.broken_nodes(), "all nodes are up")
+
+    def broken_nodes(self) -> list[str]:
+        """Return the nodes that take no jobs."""
+        shown = self.run("sinfo", "--Node", "--noheader", "--format=%N %T").splitlines()
+        return sorted({line for line in shown if line.split()[1] not in IN_ORDER})
+
     def start_node(self, name: str) -> None:
         self._script("node", str(self.root), name)
 
@@ -90,10 +106,6 @@ class Cluster:
     def queue(self, *options: str) -> list[str]:
         """Return the jobs in the queue as `ID STATE`."""
         return self.run("squeue", "--noheader", "--array", "--format=%i %T", *options).splitlines()
-
-    def wait_empty(self) -> None:
-        """Return once nothing is queued or running."""
-        wait_for(lambda: not self.queue(), "the queue is empty")
 
     def slurmd_pid(self, node: str) -> int:
         return int((self.root / "run" / f"slurmd-{node}.pid").read_text())
@@ -140,7 +152,7 @@ class Sweep:
     def finish(self) -> Outcome:
         """Launch until every run has its result, grade, and return what came out."""
         for _ in range(4):
-            self.cluster.wait_empty()
+            self.wait_ended()
             if self.n_open() == 0:
                 break
             assert self.launch() == 0
@@ -185,12 +197,37 @@ class Sweep:
         assert len(set(self.journaled())) < N_RUNS
 
     def rollout_jobs(self) -> list[str]:
+        return self._jobs("rollout")
+
+    def has_ended(self) -> bool:
+        """Return whether none of the sweep's jobs is queued or running; others' may be."""
+        return all(state is JobState.ENDED for state in job_states(self._jobs()).values())
+
+    def wait_ended(self) -> None:
+        """Return once none of the sweep's jobs is queued or running."""
+        wait_for(self.has_ended, "the sweep's jobs have ended")
+
+    def clear(self) -> None:
+        """End its jobs, then whatever is left of them, however the test went."""
+        if not self.has_ended():
+            self.cluster.run("scancel", "--full", *self._jobs())
+            wait_for(self.has_ended, "the cancelled jobs have ended", 60)
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                kill(process)
+
+    def _jobs(self, *roles: str) -> list[str]:
         return [
             job["job_id"]
             for record in submissions(self.layout)
             for job in record["jobs"]
-            if job["role"] == "rollout"
+            if not roles or job["role"] in roles
         ]
+
+    def sandboxes(self) -> list[Path]:
+        """Return the working copies that runs have at the moment."""
+        walked = os.walk(self.scratch)  # folders may vanish meanwhile
+        return [Path(folder, "testbed") for folder, names, _ in walked if "testbed" in names]
 
     def attempts(self) -> list[str]:
         """Return the names of the worker attempts that wrote a journal."""
@@ -217,6 +254,10 @@ class Sweep:
         ]
 
 
+Sweeps = Callable[..., Sweep]
+"""What the fixture of that name gives: a sweep from a folder, overrides and `grade_here`."""
+
+
 def outcome_of(layout: Layout) -> Outcome:
     """Return of every run what no fault may change, from the tables (DESIGN 6.5)."""
     compact_door(layout.root)
@@ -241,8 +282,7 @@ def assert_nothing_left(sweep: Sweep) -> None:
     wait_for(lambda: not sweep.processes(), "no process of the sweep is left", 20)
     layout = sweep.layout
     assert [p.name for p in layout.claims.iterdir() if not p.name.endswith(".done")] == []
-    sandboxes = [p for p in sweep.scratch.rglob("*") if p.name == "testbed"]
-    assert sandboxes == []
+    assert sweep.sandboxes() == []
 
 
 def kill(process: psutil.Process) -> None:

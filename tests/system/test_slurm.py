@@ -4,19 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.slurm_site import Cluster, Outcome, Sweep, assert_nothing_left, wait_for
+from tests.system.slurm_site import Cluster, Outcome, Sweeps, assert_nothing_left, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
 
 def test_a_sweep_on_slurm_has_the_outcome_of_a_local_one(
     cluster: Cluster,
+    sweeps: Sweeps,
     undisturbed: Outcome,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sweep = Sweep(cluster, tmp_path)
+    sweep = sweeps(tmp_path)
     # As if launched from within a job: what that job was given is not ours.
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "7")
@@ -36,9 +37,9 @@ def test_a_sweep_on_slurm_has_the_outcome_of_a_local_one(
 
 
 def test_arrays_are_split_as_the_site_wants_and_grading_waits_for_all(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = Sweep(cluster, tmp_path, "cluster.max_array_size=1", "cluster.rollout.gres=gpu:a100:1")
+    sweep = sweeps(tmp_path, "cluster.max_array_size=1", "cluster.rollout.gres=gpu:a100:1")
     assert sweep.launch() == 0
     rollouts = sweep.rollout_jobs()
     assert len({job.partition("_")[0] for job in rollouts}) == 2
@@ -48,9 +49,9 @@ def test_arrays_are_split_as_the_site_wants_and_grading_waits_for_all(
 
 
 def test_what_sbatch_would_refuse_is_found_before_anything_is_written(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, sweeps: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep = Sweep(cluster, tmp_path, "cluster.rollout.gres=gpu:h100:1")
+    sweep = sweeps(tmp_path, "cluster.rollout.gres=gpu:h100:1")
     assert sweep.launch("cluster.grading.time_min=100000") == 2
     said = capsys.readouterr().err
     assert "rollout sim: sbatch says" in said
@@ -60,11 +61,11 @@ def test_what_sbatch_would_refuse_is_found_before_anything_is_written(
 
 
 def test_a_drain_finishes_what_is_in_flight_and_a_launch_goes_on(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
     from pipeline import drain, status
 
-    sweep = Sweep(cluster, tmp_path, "cluster.rollout.n_tasks=1")
+    sweep = sweeps(tmp_path, "cluster.rollout.n_tasks=1")
     assert sweep.launch() == 0
     sweep.wait_for_a_middle()
     assert status.queue(sweep.layout) == {"pending": 1, "running": 1}

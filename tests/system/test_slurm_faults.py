@@ -6,7 +6,6 @@ run on one machine, every planned run must be there exactly once, and nothing ma
 
 import contextlib
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,22 +17,26 @@ from tests.system.slurm_site import (
     Cluster,
     Outcome,
     Sweep,
+    Sweeps,
     assert_nothing_left,
     kill,
     wait_for,
 )
 
-pytestmark = [pytest.mark.slurm_faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
 ONE_TASK = "cluster.rollout.n_tasks=1"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_of_time(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+def short_of_time(
+    cluster: Cluster, undisturbed: Outcome, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sweep]:
     """Return a sweep that was launched first, whose jobs may run for two minutes at a time.
 
     Slurm warns up to a minute too early, so this takes some minutes, while other tests run.
     """
+    assert undisturbed
     sweep = Sweep(
         cluster,
         tmp_path_factory.mktemp("short_of_time"),
@@ -46,13 +49,14 @@ def short_of_time(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         grade_here=True,
     )
     assert sweep.launch() == 0
-    return sweep
+    yield sweep
+    sweep.clear()
 
 
 def test_a_preempted_job_is_requeued_by_slurm_and_goes_on(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(cluster, tmp_path, "cluster.rollout.partition=scavenge", on="cpu1")
+    sweep = launched(sweeps, tmp_path, "cluster.rollout.partition=scavenge", on="cpu1")
     sweep.wait_for_a_middle()
     urgent = ("--partition=urgent", "--nodelist=cpu1", "--exclusive", "--output=/dev/null")
     cluster.run("sbatch", *urgent, "--wrap=sleep 2")
@@ -63,12 +67,12 @@ def test_a_preempted_job_is_requeued_by_slurm_and_goes_on(
 
 
 def test_a_cancelled_job_stays_cancelled_until_the_next_launch(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(cluster, tmp_path, grade_here=False)
+    sweep = launched(sweeps, tmp_path, grade_here=False)
     sweep.wait_for_a_middle()
     cluster.run("scancel", *sweep.rollout_jobs())
-    cluster.wait_empty()
+    sweep.wait_ended()
     assert not any("-r1" in name for name in sweep.attempts())
     finished = sweep.journaled()
     assert "have no result yet" in sweep.logs(), "the last grading task says what is missing"
@@ -81,9 +85,9 @@ def test_a_cancelled_job_stays_cancelled_until_the_next_launch(
 
 
 def test_a_job_requeued_by_hand_goes_on(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(cluster, tmp_path)
+    sweep = launched(sweeps, tmp_path)
     sweep.wait_for_a_middle()
     cluster.run("scontrol", "requeue", sweep.rollout_jobs()[0])
     assert sweep.finish() == undisturbed
@@ -92,34 +96,37 @@ def test_a_job_requeued_by_hand_goes_on(
 
 
 def test_a_dead_node_is_replaced_while_its_orphan_still_runs(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(cluster, tmp_path, "model.sim.latency_ms=1500")
+    # Not on the node of the sweep that is short of time.
+    elsewhere = "cluster.rollout.extra={exclude: gpu2}"
+    sweep = launched(sweeps, tmp_path, "model.sim.latency_ms=1000", elsewhere)
     sweep.wait_for_a_middle()
     (job,) = sweep.rollout_jobs()
     node = cluster.run("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     (orphan,) = sweep.workers()
     for process in [psutil.Process(cluster.slurmd_pid(node)), *slurms_own(job, orphan)]:
         kill(process)
-    wait_for(lambda: "down" in cluster.run("sinfo", "-Nho", "%T", "-n", node), "the node is down")
+    wait_for(lambda: f"{node} down" in ",".join(cluster.broken_nodes()), "the node is down")
     wait_for(lambda: restarts(cluster, sweep) >= 1, "the job was requeued")
     assert orphan.is_running(), "what the node was doing goes on"
-    cluster.start_node(node)
     # Until it ends it keeps its claims, and launches beside it find nothing to do.
     orphan.wait(timeout=120)
+    cluster.start_node(node)
+    wait_for(lambda: not cluster.broken_nodes(), "the node is back")
     assert sweep.finish() == undisturbed
-    wait_for(lambda: "down" not in cluster.run("sinfo", "-Nho", "%T", "-n", node), "it is back")
+    assert len(sweep.journaled()) == len(undisturbed), "no run was started twice"
     assert_nothing_left(sweep)
 
 
 def test_a_killed_worker_leaves_its_runs_to_the_next_launch(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(cluster, tmp_path)
+    sweep = launched(sweeps, tmp_path)
     sweep.wait_for_a_middle()
     (worker,) = sweep.workers()
     kill(worker)
-    cluster.wait_empty()
+    sweep.wait_ended()
     assert sweep.n_open() > 0
     assert sweep.finish() == undisturbed
     assert_nothing_left(sweep)
@@ -136,23 +143,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount a small file system here: {mounted.text}")
     yield folder
-    (folder / "filler").unlink(missing_ok=True)  # nobody is to wait for space for ever
     run_command(["umount", "-l", str(folder)], timeout_s=20)
 
 
 def test_results_wait_for_a_shared_folder_that_was_full_for_a_while(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path, small_disk: Path
+    small_disk: Path, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    sweep = launched(
-        cluster, small_disk, f"cluster.scratch={tmp_path}/scratch", "cluster.rollout.n_tasks=2"
-    )
+    node_disk = f"cluster.scratch={tmp_path}/scratch"
+    sweep = launched(sweeps, small_disk, node_disk, "cluster.rollout.n_tasks=2")
+    sweep.scratch = tmp_path / "scratch"
     sweep.wait_for_a_middle()
-    filler = small_disk / "filler"
-    fill(filler)
-    before = len(sweep.journaled())
-    time.sleep(15)  # the runs in flight end meanwhile, with nowhere to go: no log can say so either
-    assert len(sweep.journaled()) == before
-    filler.unlink()
+    with full(small_disk):
+        before = len(sweep.journaled())
+        # The runs in flight end meanwhile, with nowhere to go, and none can be started.
+        wait_for(lambda: not sweep.sandboxes(), "the runs in flight have ended")
+        assert len(sweep.workers()) == 2
+        assert len(sweep.journaled()) == before
     assert sweep.finish() == undisturbed
     # The workers waited: none had to be started again.
     assert sum("rollout" in name for name in sweep.attempts()) == 2, sweep.logs()
@@ -168,15 +174,13 @@ time.time = lambda: real() + 3600 * hours
 
 
 def test_clocks_that_differ_by_hours_neither_steal_claims_nor_end_jobs(
-    cluster: Cluster, undisturbed: Outcome, tmp_path: Path
+    sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
     folder = tmp_path / "skew"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(SKEW)
-    sweep = Sweep(
-        cluster, tmp_path, f"cluster.setup=['export PYTHONPATH={folder}']", grade_here=True
-    )
-    assert sweep.launch() == 0
+    skewed = f"cluster.setup=['export PYTHONPATH={folder}']"
+    sweep = launched(sweeps, tmp_path, skewed, "cluster.rollout.n_tasks=2")
     assert sweep.finish() == undisturbed
     assert len(sweep.journaled()) == len(undisturbed), "no run was started twice"
     assert sum("rollout" in name for name in sweep.attempts()) == 2
@@ -196,23 +200,25 @@ def test_a_job_short_of_time_drains_requeues_itself_and_ends_with_everything_don
 
 
 # --- parts ---
-def fill(file: Path) -> None:
-    """Write until there is no space left."""
-    with file.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+@contextlib.contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """Leave no space in the file system of `folder`, for the time of the context."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
-            filler.write(bytes(65536))
+            file.write(bytes(65536))
+    try:
+        yield
+    finally:
+        filler.unlink()
 
 
 def launched(
-    cluster: Cluster,
-    folder: Path,
-    *overrides: str,
-    on: str | None = None,
-    grade_here: bool = True,
+    sweeps: Sweeps, folder: Path, *overrides: str, on: str | None = None, grade_here: bool = True
 ) -> Sweep:
     """Launch the sweep with one rollout task, on one node if told."""
     pinned = [f"cluster.rollout.extra={{nodelist: {on}}}"] if on else []
-    sweep = Sweep(cluster, folder, ONE_TASK, *overrides, *pinned, grade_here=grade_here)
+    sweep = sweeps(folder, ONE_TASK, *overrides, *pinned, grade_here=grade_here)
     assert sweep.launch() == 0
     return sweep
 
