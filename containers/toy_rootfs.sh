@@ -30,6 +30,9 @@ apt-cache depends --recurse --installed --no-recommends --no-suggests --no-confl
   while read -r package; do dpkg -L "$package" 2>/dev/null || true; done | sort -u |
   grep -vE '^/usr/share/(doc|man|locale|info|lintian|bash-completion)/' |
   while read -r path; do [ -d "$path" ] && [ ! -L "$path" ] || echo "${path#/}"; done >"$out.list"
+# Compiled when the packages were set up, so that no package lists them; without them every start of
+# Python compiles what it imports.
+find /usr/lib/python3.[0-9]* -name '*.pyc' 2>/dev/null | cut -c2- >>"$out.list" || true
 tar -C / -cf - --ignore-failed-read -T "$out.list" 2>/dev/null |
   tar -C "$out" -xf - --keep-directory-symlink
 rm "$out.list"

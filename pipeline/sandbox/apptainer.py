@@ -171,6 +171,8 @@ _BINDS = {
     "control": CONTROL,
     "tmp": "/tmp",
     "var-tmp": "/var/tmp",
+    # Not in memory, which no limit of ours covers.
+    "shm": "/dev/shm",
     "testbed": WORKDIR,
 }
 """The folders of a sandbox, and where commands find them."""
@@ -197,7 +199,7 @@ class _Container(GroupShell):
             for name, target in _BINDS.items()
             if target != WORKDIR or with_repository
         }
-        for name in ("tmp", "var-tmp"):
+        for name in ("tmp", "var-tmp", "shm"):
             (self.folder / name).chmod(0o1777)
         self._argv = self._runtime.exec_argv(
             template, self.folder, layout, binds=binds, network=network

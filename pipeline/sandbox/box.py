@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders, kin, transfer
+from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import WORKDIR, Limits
 from pipeline.sandbox.resident import Resident
 from pipeline.sandbox.shell import GroupShell
@@ -52,7 +53,7 @@ class Box:
 
     def __init__(self, shell: GroupShell, *, limits: Limits, paths: Paths | None = None) -> None:
         self._folder = shell.folder
-        self._control = shell.folder / "control"
+        self._control = ControlFolder(shell.folder / "control")
         self._shell = shell
         self._paths = paths or Paths({})
         self._inner_workdir = self._paths.to_host(WORKDIR)

@@ -29,6 +29,7 @@ Materialise = Callable[[Mapping[str, Any], Path], None]
 _CONTROL = "/.sandbox"
 _HOME = "/home/sandbox"
 _FOLDERS = {"testbed": WORKDIR, "tmp": "/tmp", "home": _HOME}
+_SHARED_MEMORY = "shm"
 _SYSTEM_FOLDERS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "var")
 # Only a process that has asked to be one becomes the parent of its descendants' orphans, and a
 # shell cannot ask; the wish survives exec.
@@ -81,7 +82,7 @@ class LocalSandboxes:
             SandboxError: it did not start.
             DiskError: no room for the copy.
         """
-        folder = folders.create(self._root, (*_FOLDERS, "control"))
+        folder = folders.create(self._root, (*_FOLDERS, _SHARED_MEMORY, "control"))
         try:
             self._materialise(row, folder / "testbed")
         except OSError as error:
@@ -136,7 +137,7 @@ class _Confined(GroupShell):
     def launch(self, argv: Sequence[str]) -> None:
         """Start `argv` in the copy."""
         env = _command_environment(home=_HOME, tmp="/tmp", testbed=WORKDIR)
-        targets = {**_FOLDERS, "control": _CONTROL}
+        targets = {**_FOLDERS, _SHARED_MEMORY: "/dev/shm", "control": _CONTROL}
         binds = {self.folder / name: target for name, target in targets.items()}
         options = bubblewrap_options(binds, network=self._network)
         # Handed over in a file: a command that lists processes must not read our paths.
@@ -157,6 +158,9 @@ def bubblewrap_options(binds: Mapping[Path, str], *, network: bool) -> list[str]
     """
     argv = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
     argv += [] if network else ["--unshare-net"]
+    if os.geteuid() != 0:
+        # As in a container, and so that runs of two people print the same.
+        argv += ["--unshare-user", "--uid", "0", "--gid", "0"]
     argv += ["--cap-drop", "ALL", "--tmpfs", "/"]
     for name in _SYSTEM_FOLDERS:
         path = Path("/", name)
@@ -171,7 +175,8 @@ def bubblewrap_options(binds: Mapping[Path, str], *, network: bool) -> list[str]
     for prefix in sorted({sys.prefix, sys.base_prefix}):
         if Path(prefix).parts[1] not in _SYSTEM_FOLDERS:
             argv += ["--ro-bind", prefix, prefix]
-    return [*argv, "--chdir", "/"]
+    # Both are in memory, which no limit of ours covers.
+    return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
 
 
 def bubblewrap_works() -> bool:

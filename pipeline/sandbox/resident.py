@@ -13,17 +13,15 @@ import termios
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Literal, Protocol
 
-from pipeline.host.files import is_disk_full
 from pipeline.host.output import HeadTail
 from pipeline.host.process import ProcessIdentity
 from pipeline.host.proctable import ProcessStat
 from pipeline.protocols import CommandResult
-from pipeline.records.failure import DiskError, SandboxError
-from pipeline.sandbox import kin
+from pipeline.records.failure import SandboxError
+from pipeline.sandbox import folders, kin
+from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.resident_script import RUNNER
 
@@ -31,7 +29,6 @@ _FIRST_TICK_S = 0.03
 _TICK_S = 0.5
 _REPLY_AFTER_KILL_S = 10.0
 _CHUNK_BYTES = 1 << 16
-_MAX_RESTARTS = 20
 _STOPPED = "this sandbox was stopped while a command ran"
 KILLED = -1
 """Return code of a command that was killed at a limit."""
@@ -75,14 +72,15 @@ class Shell(Protocol):
 class Resident:
     """A shell inside a sandbox that runs one command at a time."""
 
-    def __init__(self, control: Path, shell: Shell, *, workdir: str, limits: Limits) -> None:
-        self._folder = control
+    def __init__(
+        self, control: ControlFolder, shell: Shell, *, workdir: str, limits: Limits
+    ) -> None:
+        self._files = control
         self._shell = shell
         self._workdir = workdir
         self._limits = limits
         self._lock = threading.RLock()
         self._number = 0
-        self._restarts = 0
         self._pipes: dict[str, int] = {}
         self._background: set[int] = set()
         self._infrastructure: frozenset[ProcessIdentity] = frozenset()
@@ -97,28 +95,28 @@ class Resident:
         self.close()
         try:
             for name in ("commands", "replies", "life"):
-                path = self._folder / name
-                path.unlink(missing_ok=True)
-                os.mkfifo(path, 0o600)
                 # Both ends at once, so that opening waits for nobody; but only the shell may
                 # hold the writing end of `replies`: its loss is how we learn of a dead shell.
-                mode = os.O_RDONLY if name == "replies" else os.O_RDWR
-                self._pipes[name] = os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC)
-            (self._folder / "runner").write_text(RUNNER)
+                access = os.O_RDONLY if name == "replies" else os.O_RDWR
+                self._pipes[name] = self._files.open_fifo(name, access)
+            self._files.put("runner", RUNNER.encode())
         except OSError as error:
-            raise _broken("cannot make its control folder", error) from error
+            raise folders.failed("the sandbox cannot make its control folder", error) from error
         control = self._shell.control
         self._shell.launch(["bash", f"{control}/runner", control, self._workdir, self._shell.scope])
         if self._read_reply(time.monotonic() + self._limits.start_timeout_s) != b"ready\n":
             raise SandboxError(f"the sandbox's shell did not start: {self._shell.log_tail()}")
         self._infrastructure = kin.identities(kin.family(self._shell.roots()))
 
-    def execute(
-        self, command: str, *, timeout_s: float, directory: str | None = None
-    ) -> CommandResult:
+    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""
         with self._lock:
-            return self._execute(command, timeout_s, directory or self._workdir)
+            return self._execute(command, timeout_s, f"profile {self._workdir}")
+
+    def execute_ours(self, command: str, *, timeout_s: float) -> CommandResult:
+        """Run a command of our own in /, deaf to what other commands added to the profile."""
+        with self._lock:
+            return self._execute(command, timeout_s, "plain /")
 
     def close(self) -> None:
         """Let go of every descriptor; a shell that still runs takes it as its owner's death."""
@@ -129,16 +127,16 @@ class Resident:
             self._background.clear()
 
     # --- one command -----------------------------------------------------------------------------
-    def _execute(self, command: str, timeout_s: float, directory: str) -> CommandResult:
+    def _execute(self, command: str, timeout_s: float, how: str) -> CommandResult:
         started = time.monotonic()
         self._number += 1
         kept = HeadTail(self._limits.output_bytes)
         try:
-            output = self._send(command, directory)
+            output = self._send(command, how)
         except KeyError:
             raise SandboxError(_STOPPED) from None
         except OSError as error:
-            raise _broken("cannot take a command", error) from error
+            raise folders.failed("the sandbox cannot take a command", error) from error
         note = ""
         returncode: int | None = None
         try:
@@ -158,17 +156,15 @@ class Resident:
             wall_s=time.monotonic() - started,
         )
 
-    def _send(self, command: str, directory: str) -> int:
+    def _send(self, command: str, how: str) -> int:
         """Give the order; return the descriptor from which its output comes."""
-        fifo = self._folder / f"out.{self._number}"
-        os.mkfifo(fifo, 0o600)
         # The shell reads up to a zero byte, which no argument could hold either.
         text = command.replace("\0", "").encode(errors="replace")
-        (self._folder / f"order.{self._number}").write_bytes(text)
-        output = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._files.put(f"order.{self._number}", text)
+        output = self._files.open_fifo(f"out.{self._number}", os.O_RDONLY)
         try:
-            os.write(self._pipes["commands"], f"{self._number} {directory}\n".encode())
-        except OSError:
+            os.write(self._pipes["commands"], f"{self._number} {how}\n".encode())
+        except (OSError, KeyError):
             os.close(output)
             raise
         return output
@@ -271,8 +267,7 @@ class Resident:
     def _retire(self, output: int, *, running: bool) -> None:
         """Forget the command's files; go on reading for what it left in the background."""
         for name in ("out", "order"):
-            with suppress(OSError):
-                (self._folder / f"{name}.{self._number}").unlink()
+            self._files.drop(f"{name}.{self._number}")
         for descriptor in [output, *self._background]:
             if not running or not _take(descriptor, None, none_is_end=False):
                 self._background.discard(descriptor)
@@ -285,9 +280,6 @@ class Resident:
 
         That is a thing agents do (`pkill bash`), so it is no failure of ours while it works.
         """
-        self._restarts += 1
-        if self._restarts > _MAX_RESTARTS:
-            raise SandboxError(f"the sandbox's shell died {_MAX_RESTARTS} times; giving it up")
         self.start()
 
 
@@ -319,8 +311,3 @@ def _text(kept: HeadTail) -> str:
     head = kept.head.decode(errors="replace")
     gap = f"\n[{kept.dropped_bytes} bytes dropped]\n"
     return head + gap + tail.decode(errors="replace")
-
-
-def _broken(what: str, error: OSError) -> SandboxError | DiskError:
-    kind = DiskError if is_disk_full(error) else SandboxError
-    return kind(f"the sandbox {what}: {error}")

@@ -57,10 +57,11 @@ end_all() {
 ) </dev/null >/dev/null 2>&1 &
 
 printf 'ready\n' >&4
-while read -r number directory <&3; do
+while read -r number how directory <&3; do
   IFS= read -r -d '' order <"$control/order.$number"
   # One argument can hold 128 kB at most.
-  if [ ${#order} -gt 30000 ]; then run=("$control/order.$number"); else run=(-c "$order"); fi
+  long=
+  if [ ${#order} -gt 30000 ]; then long=yes order='eval "shift; $(<"$1")"'; fi
   (
     exec 3<&- 4>&-
     cd -- "$directory" 2>/dev/null || {
@@ -69,7 +70,8 @@ while read -r number directory <&3; do
     }
     export SANDBOX_COMMAND=$number
     unset OLDPWD
-    exec $session bash "${run[@]}"
+    [ "$how" = plain ] && unset BASH_ENV
+    exec $session bash -c "$order" bash ${long:+"$control/order.$number"}
   ) </dev/null >"$control/out.$number" 2>&1 &
   wait $!
   printf '%s %s\n' "$number" "$?" >&4

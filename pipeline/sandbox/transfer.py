@@ -5,26 +5,32 @@ a command put there. What crosses lies in the control folder for as long as the 
 """
 
 import shlex
-from contextlib import suppress
-from pathlib import Path
 
-from pipeline.host.files import is_disk_full
 from pipeline.records.failure import DiskError, SandboxError
+from pipeline.sandbox import folders
+from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.resident import Resident
 
 _TIMEOUT_S = 300.0
 _ABSENT = 66
+_CROSSING = "transfer"
 
 
 def upload(
-    resident: Resident, folder: Path, seen_as: str, *, data: bytes, path: str, workdir: str
+    resident: Resident,
+    control: ControlFolder,
+    seen_as: str,
+    *,
+    data: bytes,
+    path: str,
+    workdir: str,
 ) -> None:
     """Write `data` to `path` inside; a relative path is under `workdir`.
 
     Args:
         resident: the sandbox's shell.
-        folder: its control folder on the host.
-        seen_as: the same folder inside.
+        control: its control folder.
+        seen_as: where commands find that.
         data: the file's new content.
         path: where to.
         workdir: the repository inside.
@@ -33,47 +39,51 @@ def upload(
         SandboxError: it cannot be written there.
         DiskError: no room.
     """
-    staged = folder / "transfer"
     try:
-        staged.write_bytes(data)
+        control.put(_CROSSING, data)
     except OSError as error:
-        kind = DiskError if is_disk_full(error) else SandboxError
-        raise kind(f"cannot stage an upload to {path}: {error}") from error
+        raise folders.failed(f"cannot stage an upload to {path}", error) from error
     target = shlex.quote(_absolute(path, workdir))
-    command = f'mkdir -p -- "$(dirname -- {target})" && cat -- {seen_as}/transfer >{target}'
-    result = resident.execute(command, timeout_s=_TIMEOUT_S, directory="/")
-    staged.unlink(missing_ok=True)
+    command = f'mkdir -p -- "$(dirname -- {target})" && cat -- {seen_as}/{_CROSSING} >{target}'
+    result = resident.execute_ours(command, timeout_s=_TIMEOUT_S)
+    control.drop(_CROSSING)
     if result.returncode:
         kind = DiskError if "No space left" in result.output else SandboxError
         raise kind(f"cannot upload to {path}: {result.output.strip() or result.returncode}")
 
 
 def download(
-    resident: Resident, folder: Path, seen_as: str, *, path: str, limit_bytes: int, workdir: str
+    resident: Resident,
+    control: ControlFolder,
+    seen_as: str,
+    *,
+    path: str,
+    limit_bytes: int,
+    workdir: str,
 ) -> bytes:
     """Return at most `limit_bytes` of the file at `path` inside.
 
     Raises:
         FileNotFoundError: there is no such file.
         SandboxError: it cannot be read.
+        DiskError: no room for a copy of it.
     """
     source = shlex.quote(_absolute(path, workdir))
+    crossing = f"{seen_as}/{_CROSSING}"
     command = (
-        f"[ -f {source} ] || exit {_ABSENT}; head -c {limit_bytes} -- {source} >{seen_as}/transfer"
+        f"[ -f {source} ] || exit {_ABSENT}; "
+        f"rm -rf -- {crossing}; head -c {limit_bytes} -- {source} >{crossing}"
     )
-    result = resident.execute(command, timeout_s=_TIMEOUT_S, directory="/")
+    result = resident.execute_ours(command, timeout_s=_TIMEOUT_S)
     if result.returncode == _ABSENT:
         raise FileNotFoundError(f"no file {path} in the sandbox")
-    staged = folder / "transfer"
-    if result.returncode or staged.is_symlink():
-        raise SandboxError(f"cannot download {path}: {result.output.strip() or result.returncode}")
+    if result.returncode:
+        kind = DiskError if "No space left" in result.output else SandboxError
+        raise kind(f"cannot download {path}: {result.output.strip() or result.returncode}")
     try:
-        return staged.read_bytes()
+        return control.take(_CROSSING, limit_bytes=limit_bytes)
     except OSError as error:
         raise SandboxError(f"cannot download {path}: {error}") from error
-    finally:
-        with suppress(OSError):
-            staged.unlink()
 
 
 def _absolute(path: str, workdir: str) -> str:

@@ -185,10 +185,54 @@ def test_a_command_that_kills_its_shell_costs_only_itself(sandbox: Sandbox) -> N
     assert sandbox.execute("cat kept", timeout_s=20).output == "x\n"
 
 
+PLANT = """
+for name in order out; do for n in {1..20}; do THING /.sandbox/$name.$n; done; done
+for name in transfer runner commands replies life; do
+  rm -f /.sandbox/$name; THING /.sandbox/$name
+done
+kill -KILL $PPID"""
+"""Puts something where we will want to write next; then the shell has to be started again."""
+
+
+@pytest.mark.parametrize("thing", ["ln -s VICTIM", "ln -s VICTIM/file", "mkdir -p", "mkfifo"])
+def test_what_a_command_plants_between_us_leads_nowhere(
+    sandbox: Sandbox, tmp_path: Path, thing: str
+) -> None:
+    # Links used to be followed: a command could write any file of ours.
+    (tmp_path / "file").write_text("precious")
+    script = PLANT.replace("THING", thing.replace("VICTIM", str(tmp_path)))
+    sandbox.execute(f"{{ {script}\n}} 2>/dev/null", timeout_s=20)
+    for number in range(5):
+        assert sandbox.execute(f"echo {number}", timeout_s=20).output == f"{number}\n"
+    sandbox.upload(b"ours", "uploaded")
+    sandbox.execute(f"ln -sf {tmp_path}/file /.sandbox/transfer 2>/dev/null", timeout_s=20)
+    assert sandbox.download("uploaded", limit_bytes=100) == b"ours"
+    assert {path.name: path.read_text() for path in tmp_path.glob("*") if path.is_file()} == {
+        "file": "precious"
+    }
+
+
+def test_a_control_folder_that_a_command_emptied_or_closed_serves_the_next(
+    sandbox: Sandbox,
+) -> None:
+    for damage in ("rm -rf /.sandbox/*", "chmod -R 0 /.sandbox", "rm -rf /.sandbox"):
+        sandbox.execute(f"{damage} 2>/dev/null", timeout_s=20)
+        assert sandbox.execute("echo still here", timeout_s=20).output == "still here\n"
+        sandbox.upload(b"x", "file")
+        assert sandbox.download("file", limit_bytes=9) == b"x"
+
+
 def test_a_very_long_command_runs(sandbox: Sandbox) -> None:
     text = "é" * 150_000
     result = sandbox.execute(f"cat > long <<'EOF'\n{text}\nEOF\nwc -c < long", timeout_s=20)
     assert result.output == "300001\n"
+
+
+def test_errors_in_a_very_long_command_read_like_those_in_a_short_one(sandbox: Sandbox) -> None:
+    script = "no-such-thing # {}\necho $# $0\nno-such-thing\n"
+    short, long = (sandbox.execute(script.format("x" * size), timeout_s=20) for size in (1, 40_000))
+    assert long.output == short.output
+    assert "bash: line 3: no-such-thing: command not found" in short.output
 
 
 def test_many_processes_are_killed_at_the_limit(sandbox: Sandbox) -> None:

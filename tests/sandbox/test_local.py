@@ -1,6 +1,6 @@
 """What a sandbox promises, on temporary copies: confined by bubblewrap and not.
 
-The same promises are checked on real containers in tests/system/test_apptainer.py.
+The same promises are checked on real containers in tests/system/apptainer/test_containers.py.
 """
 
 import os
@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from promises import *  # noqa: F403 (the tests)
-from promises import LIMITS, ROW, materialise
 
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.records.failure import DiskError
 from pipeline.sandbox.box import Box
 from pipeline.sandbox.local import LocalSandboxes, bubblewrap_works
+from tests.sandbox.promises import *  # noqa: F403 (the tests)
+from tests.sandbox.promises import LIMITS, ROW, materialise
+
+NO_BUBBLEWRAP = "bubblewrap does not work here; `apt install bubblewrap` brings it"
 
 
 @pytest.fixture(params=["confined", "plain"])
 def confine(request: pytest.FixtureRequest) -> bool:
     if request.param == "confined" and not bubblewrap_works():
-        pytest.skip("bubblewrap does not work here; `apt install bubblewrap` brings it")
+        pytest.skip(NO_BUBBLEWRAP)
     return request.param == "confined"
 
 
@@ -49,18 +51,39 @@ def sandbox(factory: LocalSandboxes) -> Iterator[Box]:
     box.stop()
 
 
-def test_a_confined_command_sees_nothing_of_the_machine(
-    factory: LocalSandboxes, sandbox: Box, tmp_path: Path
-) -> None:
-    if not factory.confined:
-        pytest.skip("plain copies are not confined, and `confined` says so")
+@pytest.fixture
+def confined(root: Path) -> Iterator[Box]:
+    if not bubblewrap_works():
+        pytest.skip(NO_BUBBLEWRAP)
+    box = LocalSandboxes(root, materialise, limits=LIMITS, confine=True).start(
+        ROW, purpose="rollout"
+    )
+    yield box
+    box.stop()
+
+
+def test_a_confined_command_sees_nothing_of_the_machine(confined: Box, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    result = sandbox.execute(
+    result = confined.execute(
         f"cat {tmp_path}/secret; touch /usr/x /etc/x; kill -0 {os.getpid()}; ls /root", timeout_s=20
     )
     assert "secret\n" not in result.output.replace("/secret", "")
     assert result.output.count("Read-only file system") == 2
     assert "No such process" in result.output
+
+
+def test_a_confined_command_is_root_of_its_own_files_whoever_runs_it(confined: Box) -> None:
+    result = confined.execute("id -u; stat -c %U:%G module.py", timeout_s=20)
+    assert result.output == "0\nroot:root\n"
+
+
+def test_nothing_that_a_confined_command_writes_stays_in_memory(confined: Box) -> None:
+    folders = "/tmp ~ /testbed /dev/shm"
+    result = confined.execute(
+        f"df --output=fstype {folders} | grep -c tmpfs; touch /x /dev/x", timeout_s=20
+    )
+    assert result.output.startswith("0\n")
+    assert result.output.count("Read-only file system") == 2
 
 
 def test_a_failed_copy_leaves_nothing(tmp_path: Path) -> None:
