@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import launch
 from pipeline.host.environment import environment
-from tests.system.slurm_site import REMEDY, Cluster, Outcome, Sweep, outcome_of, slurm_here
+from tests.system.slurm_site import REMEDY, Cluster, Outcome, Sweep, slurm_here
 
 
 def required() -> frozenset[str]:
@@ -74,8 +73,4 @@ def sweeps(cluster: Cluster) -> Iterator[Callable[..., Sweep]]:
 @pytest.fixture(scope="session")
 def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Return the outcome of the small sweep on this machine, when nothing happens."""
-    sweep = Sweep(cluster, tmp_path_factory.mktemp("undisturbed"))
-    words = [word for word in sweep.words if word != "cluster=slurm"]
-    quick = ("cluster=local", "cluster.rollout.concurrency=4", "model.sim.latency_ms=0")
-    assert launch.main([*words, *quick]) == 0
-    return outcome_of(sweep.layout)
+    return Sweep(cluster, tmp_path_factory.mktemp("undisturbed")).launch_here()

@@ -149,6 +149,13 @@ class Sweep:
         """Go through the door; return its exit status."""
         return launch.main([*self.words, *overrides])
 
+    def launch_here(self, *overrides: str) -> Outcome:
+        """Do all of it on this machine, without Slurm, and return what came out."""
+        words = [word for word in self.words if word != "cluster=slurm"]
+        quick = ("cluster=local", "cluster.rollout.concurrency=4", "model.sim.latency_ms=0")
+        assert launch.main([*words, *quick, *overrides]) == 0
+        return outcome_of(self.layout)
+
     def finish(self) -> Outcome:
         """Launch until every run has its result, grade, and return what came out."""
         for _ in range(4):

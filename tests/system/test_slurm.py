@@ -6,6 +6,8 @@ import pytest
 
 from tests.system.slurm_site import Cluster, Outcome, Sweeps, assert_nothing_left, wait_for
 
+TWO_TASKS = ("cluster.rollout.n_tasks=2", "cluster.grading.n_tasks=1")
+
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
 
@@ -34,6 +36,29 @@ def test_a_sweep_on_slurm_has_the_outcome_of_a_local_one(
     assert sweep.finish() == undisturbed
     assert len(sweep.attempts()) == 3, "two rollout tasks and a grading task did it all"
     assert_nothing_left(sweep)
+
+
+def test_the_demo_on_slurm_is_the_demo(
+    sweeps: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_slurm, here = sweeps(tmp_path / "slurm"), sweeps(tmp_path / "here")
+    for sweep in (on_slurm, here):
+        places = (f"results={sweep.layout.root}", f"cluster.scratch={sweep.scratch}")
+        sweep.words = ["+sweep=demo", "seeds=[0]", "cluster=slurm", *TWO_TASKS, *places]
+    assert on_slurm.launch() == 0
+    of_here = here.launch_here()  # while the jobs run
+    table = table_in(capsys.readouterr().out)
+    assert len(of_here) == 48
+    assert on_slurm.finish() == of_here
+    assert table_in(capsys.readouterr().out) == table
+    assert_nothing_left(on_slurm)
+
+
+def table_in(printed: str) -> list[str]:
+    """Return the paired table in what launch printed."""
+    lines = printed.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("arm "))
+    return lines[first : first + 6]
 
 
 def test_arrays_are_split_as_the_site_wants_and_grading_waits_for_all(
