@@ -62,7 +62,8 @@ def one(folder: Path, overrides: list[str]) -> None:
     (script,) = layout.logs.rglob("*submission.sh")
     sbatch_at = script.stat().st_mtime  # written just before sbatch reads it
     (job,) = (job["job_id"] for record in submissions(layout) for job in record["jobs"])
-    server_at = watched(layout, job)
+    began_at = watched(layout, job)
+    server_at, work_at = began_at["starting the server"], began_at["working"]
     text = subprocess.run(
         ["scontrol", "show", "job", job], check=True, capture_output=True, text=True
     ).stdout
@@ -72,16 +73,12 @@ def one(folder: Path, overrides: list[str]) -> None:
     (call_at,) = pq.read_table(
         layout.table("calls"), columns=["started_at"], filters=[("call_index", "=", 0)]
     )["started_at"].to_pylist()
-    (run_at,) = pq.read_table(layout.table("runs"), columns=["started_at"])[
-        "started_at"
-    ].to_pylist()
     first = seconds(call_at)
-    run = seconds(run_at)
     print(
         f"sbatch to first call {first - sbatch_at:.2f} s: Slurm about {job_at - sbatch_at:.0f} s, "
         f"worker's start {server_at - max(job_at, sbatch_at):.2f} s, server's own start "
-        f"{run - server_at:.2f} s, sandbox and agent {first - run:.2f} s; "
-        f"beyond the server's start {first - sbatch_at - (run - server_at):.2f} s "
+        f"{work_at - server_at:.2f} s, sandbox and agent {first - work_at:.2f} s; "
+        f"beyond the server's start {first - sbatch_at - (work_at - server_at):.2f} s "
         f"(bare srun of the interpreter: {floor_s:.2f} s)"
     )
 
@@ -90,22 +87,21 @@ def seconds(stamp: object) -> float:
     return stamp.timestamp() if hasattr(stamp, "timestamp") else float(stamp)  # type: ignore[arg-type]
 
 
-def watched(layout: Layout, job: str) -> float:
-    """Wait for the job's end; return when its worker began to start the server."""
-    server_at = 0.0
+def watched(layout: Layout, job: str) -> dict[str, float]:
+    """Wait for the job's end; return when its worker began each phase of its life."""
+    began_at: dict[str, float] = {}
     while True:
         for path in layout.status.glob("*.json"):
             try:
                 report = read_json(path)
             except FileNotFoundError:
                 continue
-            if report["phase"] == "starting the server":
-                server_at = report["updated_at"]
+            began_at.setdefault(report["phase"], report["updated_at"])
         asked = subprocess.run(
             ["squeue", "--noheader", "--jobs", job], check=False, capture_output=True, text=True
         )
         if not asked.stdout.strip():
-            return server_at
+            return began_at
         time.sleep(0.02)
 
 
