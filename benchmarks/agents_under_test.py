@@ -36,6 +36,8 @@ def our_run(base_url: str) -> STEP:
         def execute(self, _command: str, *, timeout_s: float) -> CommandResult:  # noqa: ARG002
             return CommandResult(output=OUTPUT, returncode=0)
 
+        def upload(self, _data: bytes, _path: str) -> None: ...
+
     def run(n_steps: int) -> None:
         outcome = run_agent(
             row={"instance_id": "i", "problem_statement": "Repair the module."},
