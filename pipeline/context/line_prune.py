@@ -35,13 +35,26 @@ def pruned_text(text: str, kept: BoolArray | None, *, marker: str | None) -> str
 
 
 def line_edit(
-    message: Message, text: str, kept: BoolArray | None, *, marker: str | None
+    message: Message,
+    text: str,
+    kept: BoolArray | None,
+    *,
+    marker: str | None,
+    frame: tuple[str, str] = ("", ""),
 ) -> Iterator[Edit]:
-    """Yield the edit that shows the kept lines of an output, where that is shorter at all."""
+    """Yield the edit that shows the kept lines of an output, where that is shorter at all.
+
+    Args:
+        message: The output's.
+        text: What was judged.
+        kept: Which of its lines stay.
+        marker: Stands for removed lines.
+        frame: What stands before and after `text` in the message.
+    """
     shown = pruned_text(text, kept, marker=marker)
     # A marker longer than what it replaces saves nothing.
     if len(shown) < len(text):
-        yield content_edit(message, shown, REASON)
+        yield content_edit(message, shown.join(frame), REASON)
 
 
 class SwePrunerProPolicy:

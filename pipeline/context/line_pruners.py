@@ -6,7 +6,9 @@ needs the pruner again. An output without an answer, or with an error for one, i
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -30,17 +32,25 @@ class LinePrunerPolicy:
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits that shorten the outputs that just came."""
         asked = [
-            (message, self._request(message, text, trajectory))
+            output
             for message, text in arrived_outputs(trajectory, standing, self._spec.min_chars)
+            if self._is_asked(output := self._output(message, text, trajectory))
         ]
-        if isinstance(self._spec, SwePruner):
-            # No question, no pruning: the agent wants to see all of it.
-            asked = [(message, request) for message, request in asked if request.query]
         if not asked:
             return ()
-        request = AuxRequest(kind=CallKind.LINES, outputs=[r for _, r in asked])
+        request = AuxRequest(kind=CallKind.LINES, outputs=[output.request for output in asked])
         answers = kept_by_message(answer_to(request, trajectory, ask).content)
         return list(self._edits(asked, answers))
+
+    def _is_asked(self, output: "_Output") -> bool:
+        # No question, no pruning: the agent wants to see all of it.
+        has_query = output.request.query is not None or not isinstance(self._spec, SwePruner)
+        return has_query and len(output.request.text) >= self._spec.min_chars
+
+    def _output(self, message: Message, text: str, trajectory: Trajectory) -> "_Output":
+        before, judged, after = framed(text)
+        request = self._request(message, judged, trajectory)
+        return _Output(message=message, request=request, frame=(before, after))
 
     def _request(self, message: Message, text: str, trajectory: Trajectory) -> PruneRequest:
         turn = trajectory.turns[-1]
@@ -53,23 +63,52 @@ class LinePrunerPolicy:
             history=trajectory.messages[: message.index],
             command=message.command,
             text=text,
-            query=None if query is None else query[-self._spec.query_chars :],
+            query=query[-self._spec.query_chars :] if query else None,
         )
 
     def _edits(
         self,
-        asked: Sequence[tuple[Message, PruneRequest]],
+        asked: Sequence["_Output"],
         answers: Mapping[int, Sequence[Sequence[int]]],
     ) -> Iterator[Edit]:
-        for message, request in asked:
-            ranges = answers.get(message.index)
+        for output in asked:
+            ranges, text = answers.get(output.message.index), output.request.text
             if ranges is None:
                 continue
-            kept = np.zeros(count_lines(request.text), dtype=bool)
+            kept = np.zeros(count_lines(text), dtype=bool)
             for first, last in ranges:
                 kept[first - 1 : last] = True
-            worth_it = with_cheap_gaps(kept, request.text, self._marker)
-            yield from line_edit(message, request.text, worth_it, marker=self._marker)
+            yield from line_edit(
+                output.message,
+                text,
+                with_cheap_gaps(kept, text, self._marker),
+                marker=self._marker,
+                frame=output.frame,
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Output:
+    """An output to be judged: its message, the question, and what stands around the text."""
+
+    message: Message
+    request: PruneRequest
+    frame: tuple[str, str]
+
+
+_FRAME = re.compile(
+    r"(?s)((?:<exception>.*?</exception>\n)?<returncode>-?\d+</returncode>\n<output>\n)"
+    r"(.*)(</output>\s*)"
+)
+
+
+def framed(text: str) -> tuple[str, str, str]:
+    """Return what the harness wrote before an output, the output itself, and what follows it.
+
+    The return code is no line of the output: it always stays. Without our frame all is output.
+    """
+    found = _FRAME.fullmatch(text)
+    return ("", text, "") if found is None else (found[1], found[2], found[3])
 
 
 def kept_by_message(answer: str) -> dict[int, Sequence[Sequence[int]]]:

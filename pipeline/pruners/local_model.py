@@ -63,6 +63,7 @@ class LocalModel:
         if spec.path is None:
             place["revision"] = spec.revision
         source = spec.path or spec.model
+        transformers.utils.logging.disable_progress_bar()
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source, **place)
             loaded = getattr(transformers, _CLASSES[head]).from_pretrained(

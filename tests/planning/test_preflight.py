@@ -37,6 +37,20 @@ def test_each_problem_names_the_field_and_the_remedy(tmp_path, overrides, says):
     assert any(says in problem for problem in found(tmp_path, *overrides))
 
 
+def test_line_pruners_that_lack_something_are_refused_with_the_arms_own_keys(tmp_path):
+    arms = ["+arm@arms.v1=swe_pruner", "+arm@arms.rerank=rag"]
+    said = found(tmp_path, *arms, f"arms.rerank.policy.path={tmp_path / 'nothing'}")
+    assert any(
+        p.startswith("arms.v1.policy.url: ") and "arms.v1.policy.url=http://HOST:PORT" in p
+        for p in said
+    )
+    (rerank,) = [p for p in said if p.startswith("arms.rerank.policy.")]
+    # Packages first; where they are installed, the model that is not there.
+    assert "pip install" in rerank or "arms.rerank.policy.path=FOLDER" in rerank
+    assert len(said) == 2
+    assert found(tmp_path, *arms, "dry_run=true") == []
+
+
 def test_all_problems_are_reported_together(tmp_path):
     assert len(found(tmp_path, "max_runs=3", "analysis.reference=nobody")) == 2
 

@@ -92,6 +92,26 @@ def test_what_a_policy_asked_the_server_comes_back_as_a_decision(tmp_path: Path)
     assert trajectory_from(run_tables(run.run_id, layout)).decisions == list(run.decisions)
 
 
+def test_what_a_line_pruner_said_comes_back_as_a_decision_before_the_calls_own(
+    tmp_path: Path,
+) -> None:
+    layout, run = Layout(tmp_path), full_run()
+    answer = '{"outputs":[{"message":3,"kept":[[1,4]]},{"message":4,"error":"gone"}]}'
+    place = next(i for i, call in enumerate(run.calls) if call.kind == "cleanup")
+    judged = replace(run.calls[place], pruner_answer=answer, pruner_s=0.25)
+    told = Decision(
+        kind="lines", message_index=judged.message_count, call_index=place, content=answer
+    )
+    calls = (*run.calls[:place], judged, *run.calls[place + 1 :])
+    at = next(i for i, d in enumerate(run.decisions) if d.call_index >= place)
+    decisions = (*run.decisions[:at], told, *run.decisions[at:])
+    run = replace(run, calls=calls, decisions=decisions)
+    compacted(layout, run)
+    assert trajectory_from(run_tables(run.run_id, layout)).decisions == list(run.decisions)
+    row = run_tables(run.run_id, layout).run
+    assert (row["pruner_s"], row["n_pruner_errors"]) == (0.25, 1)
+
+
 @bounded
 @given(run=drawn_runs())
 def test_a_record_comes_back_whole_from_its_rows(run: RunRecord) -> None:

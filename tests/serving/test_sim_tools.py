@@ -4,12 +4,14 @@ import json
 
 import pytest
 
+from pipeline.agent.actions import bash_tool
 from pipeline.context.discard_anytime import nudge
 from pipeline.serving.sim.brain import Question, answer
 from pipeline.serving.sim.recipe import RecipeBook, load_recipes
-from pipeline.serving.sim.sight import recall_of
+from pipeline.serving.sim.sight import read_of, recall_of
 from pipeline.serving.sim.speech import Reply
 from pipeline.serving.sim.view import NUDGE, view_of
+from pipeline.spec.policy import FOCUS_ARGUMENT
 from tests.serving.sim_world import (
     BASH_TOOL,
     PLACEHOLDER,
@@ -127,3 +129,14 @@ def test_reminded_it_prunes_in_an_ordinary_turn_and_goes_on(book: RecipeBook, re
 
 def test_the_reminder_is_the_one_that_the_arm_gives():
     assert NUDGE in nudge(10)
+
+
+# --- the question for a line pruner --------------------------------------------------------------
+def test_reading_commands_carry_a_question_where_the_tool_takes_one(book: RecipeBook):
+    messages = history(("cat stats.py", GONE))
+    asked = acts(replies(book, messages, dict(bash_tool(asks_focus=True))), "bash")
+    reads = [a for a in asked if read_of(a["command"]) is not None]
+    assert len(reads) > 15
+    assert all(a[FOCUS_ARGUMENT].endswith("?") for a in reads)
+    assert not any(FOCUS_ARGUMENT in a for a in asked if a not in reads)
+    assert not any(FOCUS_ARGUMENT in a for a in acts(replies(book, messages, BASH_TOOL), "bash"))
