@@ -8,8 +8,9 @@ is replaced by another with a name of its own, as a requeued job would be.
 
 Two figures of overhead. *CPU a run* is all that workers spend (claiming, reading journals,
 writing, dying, starting), and what that is of a real run's share of its server (30 minutes in 16
-slots). *Slots idle* is the part of all slots' time in which no run slept; with 36 workers on two
-cores it has their contention for the cores in it, and the runs that kills threw away.
+slots). *Slots idle* is the part of all slots' time in which no run slept, from the first worker to
+the last; with 36 workers on two cores it has their contention for the cores in it. What kills threw
+away is apart: it is the killer's doing, and that of the length of a run.
 """
 
 import argparse
@@ -20,7 +21,9 @@ import resource
 import shutil
 import tempfile
 import time
+from collections.abc import MutableSequence, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 import pyarrow.parquet as pq
 
@@ -83,7 +86,11 @@ def record(run: PlannedRun, attempt: int, worker: str, started_at: float) -> Run
     )
 
 
-def work(folder: Path, name: str, run_s: float, slots: int) -> None:
+Marks = Sequence[float]
+"""Of each slot of a worker, the monotonic time at which its run began; 0 while it has none."""
+
+
+def work(folder: Path, name: str, run_s: float, slots: int, marks: MutableSequence[float]) -> None:
     """Be one worker, until nothing is left or it is killed."""
     layout = Layout(folder)
     owner = this_owner(name)
@@ -96,10 +103,17 @@ def work(folder: Path, name: str, run_s: float, slots: int) -> None:
     )
     journal = new_journal(layout, name)
     rng = random.Random(name)
+    free: SimpleQueue[int] = SimpleQueue()
+    for slot in range(slots):
+        free.put(slot)
 
     def sleep_and_record(assignment: Assignment) -> Recorded:
         started_at = time.time()
+        slot = free.get()
+        marks[slot] = time.monotonic()
         time.sleep(run_s * rng.uniform(0.5, 1.5))
+        marks[slot] = 0.0
+        free.put(slot)
         journal.append_run(record(assignment.run, assignment.attempt, name, started_at))
         return Recorded(ending="ok", wall_s=run_s)
 
@@ -135,7 +149,7 @@ def main() -> None:
 def measure(folder: Path, options: argparse.Namespace) -> None:
     planned = {run.run_id for run in plan(folder, options.runs).runs}
     began = time.monotonic()
-    n_started, n_killed = work_off(folder, planned, options)
+    n_started, n_killed, thrown_s = work_off(folder, planned, options)
     elapsed = time.monotonic() - began
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = cpu.ru_utime + cpu.ru_stime
@@ -145,45 +159,56 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     print(f"lost: {len(planned - set(rows))}")
     print(f"counted twice: {len(rows) - len(set(rows))}")
     print(f"records that were superseded (two owners for a while): {report.n_superseded}")
-    slept_s = len(planned) * options.run_s
     real_s = REAL_RUN_S / REAL_SLOTS
     print(
         f"CPU a run: {1000 * cpu_s / len(planned):.1f} ms, "
         f"{cpu_s / len(planned) / real_s:.3%} of a real run's {real_s:.0f} s of a server"
     )
-    print(f"slots idle: {1 - slept_s / (elapsed * options.workers * options.slots):.1%}")
+    all_s = elapsed * options.workers * options.slots
+    slept, thrown = len(planned) * options.run_s / all_s, thrown_s / all_s
+    print(f"slots: {slept:.1%} slept, {thrown:.1%} thrown away, {1 - slept - thrown:.1%} idle")
     files = sum(1 for _ in folder.rglob("*"))
     print(f"files: {files:,} ({os.cpu_count()} cores)")
 
 
-def work_off(folder: Path, planned: set[str], options: argparse.Namespace) -> tuple[int, int]:
-    """Keep workers going and kill some until every run is done; return how many of each."""
+def work_off(
+    folder: Path, planned: set[str], options: argparse.Namespace
+) -> tuple[int, int, float]:
+    """Keep workers going and kill some until every run is done.
+
+    Returns how many were started and killed, and the seconds of runs that the killed were at.
+    """
     context, rng = multiprocessing.get_context("fork"), random.Random(0)
-    living: list[multiprocessing.process.BaseProcess] = []
+    living: list[tuple[multiprocessing.process.BaseProcess, Marks]] = []
     n_started = n_killed = 0
+    thrown_s = 0.0
     states = States(Layout(folder))
     kill_at_s = look_at_s = time.monotonic()
     open_runs = len(planned)
     while open_runs:
-        living = [process for process in living if process.is_alive()]
+        living = [(process, marks) for process, marks in living if process.is_alive()]
         while len(living) < min(options.workers, open_runs):
-            words = (folder, f"w{n_started}", options.run_s, options.slots)
-            living.append(context.Process(target=work, args=words))
-            living[-1].start()
+            marks = context.Array("d", options.slots, lock=False)
+            words = (folder, f"w{n_started}", options.run_s, options.slots, marks)
+            process = context.Process(target=work, args=words)
+            process.start()
+            living.append((process, marks))
             n_started += 1
         time.sleep(0.05)
         now_s = time.monotonic()
         if now_s >= kill_at_s + options.kill_every_s:
             kill_at_s = now_s
-            rng.choice(living).kill()
+            process, marks = rng.choice(living)
+            process.kill()
             n_killed += 1
+            thrown_s += sum(now_s - began_s for began_s in marks if began_s)
         if now_s >= look_at_s + 2:
             look_at_s = now_s
             known = states.refresh()
             open_runs = sum(run_id not in known or known[run_id].to_run for run_id in planned)
-    for process in living:
+    for process, _ in living:
         process.join()
-    return n_started, n_killed
+    return n_started, n_killed, thrown_s
 
 
 if __name__ == "__main__":
