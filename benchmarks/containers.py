@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.sandbox.apptainer import ApptainerSandboxes
+from pipeline.sandbox.images import sha256_of
 from pipeline.sandbox.local import LocalSandboxes
-from pipeline.sandbox.staging import sha256_of
 
 AT_ONCE = 16
 ROW = {"instance_id": "benchmark"}

@@ -13,15 +13,11 @@ from pipeline.benchmarks.registry import benchmark_rows
 from pipeline.benchmarks.rows import DatasetError, image_reference, select_rows
 from pipeline.benchmarks.staging import stage_dataset
 from pipeline.records.failure import InfraError
-from pipeline.sandbox.images import ImageStore
+from pipeline.sandbox.fetching import FetchOptions
+from pipeline.sandbox.images import ImageStore, verify
 from pipeline.sandbox.origin import Origin
-from pipeline.sandbox.staging import (
-    StagingOptions,
-    estimate,
-    require_room,
-    stage_images,
-    verify,
-)
+from pipeline.sandbox.staging import StagingOptions, stage_images
+from pipeline.sandbox.staging_estimate import estimate, require_room
 from pipeline.serving.staging import ModelFilesError, stage_model
 
 
@@ -58,9 +54,7 @@ def _images(options: argparse.Namespace) -> int:
     staging = StagingOptions(
         jobs=options.jobs,
         pause_s=options.pause,
-        authfile=options.authfile,
-        https=not options.no_https,
-        tmp=options.tmp,
+        fetch=FetchOptions(authfile=options.authfile, https=not options.no_https, tmp=options.tmp),
     )
     missing = store.missing(rows)
     needed = estimate(store, missing, origin, staging)

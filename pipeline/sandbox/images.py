@@ -5,6 +5,7 @@ without one is not there, whatever else lies in the folder. Fetching is
 `pipeline.sandbox.staging`'s; jobs only read.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -66,13 +67,10 @@ class ImageStore:
         return record
 
     def find(self, reference: str) -> ImageRecord | None:
-        """Return the record of an image, None if it or its file is not there."""
-        try:
-            record = ImageRecord(**read_json(self.folder / f"{file_stem(reference)}.json"))
-        except FileNotFoundError:
+        """Return the record of an image, None if it or its file is not there, or not whole."""
+        record = _record_at(self.folder / f"{file_stem(reference)}.json")
+        if record is None or record.reference != reference:
             return None
-        except (TypeError, ValueError) as error:
-            raise SandboxError(f"the record of {reference} is broken: {error}") from error
         file = self.folder / record.file
         if not file.is_file() or file.stat().st_size != record.sif_bytes:
             return None
@@ -111,12 +109,40 @@ class ImageStore:
 
     def write_manifest(self) -> list[ImageRecord]:
         """Write all records into one file, for people and for the lock; return them."""
-        records = []
-        for path in sorted(self.folder.glob("*.json")):
-            if path.name != MANIFEST:
-                records.append(ImageRecord(**read_json(path)))
+        found = map(_record_at, sorted(self.folder.glob("*.json")))
+        records = [record for record in found if record is not None]
         replace_bytes(self.folder / MANIFEST, _json([asdict(record) for record in records]))
         return records
+
+
+def verify(store: ImageStore, references: Iterable[str]) -> list[str]:
+    """Return those of `references` whose file is missing or no longer has its recorded digest."""
+    broken = []
+    known: dict[str, str] = {}
+    for reference in references:
+        record = store.find(reference)
+        if record is None:
+            broken.append(reference)
+            continue
+        if record.file not in known:
+            known[record.file] = sha256_of(store.folder / record.file)
+        if known[record.file] != record.sif_sha256:
+            broken.append(reference)
+    return broken
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _record_at(path: Path) -> ImageRecord | None:
+    """Return the record in a file, None if there is none: the folder may hold other files."""
+    try:
+        return ImageRecord(**read_json(path))
+    except (FileNotFoundError, TypeError, ValueError):
+        return None
 
 
 def _digest_of(record: ImageRecord) -> str:

@@ -38,17 +38,18 @@ class Origin:
         """Return the name under which the registry or mirror has the image."""
         if not self.place:
             return reference
-        return f"{self.place.rstrip('/')}/{reference.partition('/')[2]}"
+        prefix = self.place.removeprefix("https://").removeprefix("docker://").rstrip("/")
+        return f"{prefix}/{reference.partition('/')[2]}"
 
     def uri(self, reference: str, digest: str | None) -> str:
         """Return what the runtime builds the image from, pinned to `digest` where it is known.
 
         Raises:
-            SandboxError: there is no archive of the image.
+            SandboxError: there is no archive of the image, or it is none.
         """
         if self.kind == "registry":
             name = self.remote_name(reference)
-            if digest is None:
+            if digest is None or "@" in name:
                 return f"docker://{name}"
             # A tag may move between our question and the download; a digest cannot.
             repository = name if ":" not in name.rpartition("/")[2] else name.rpartition(":")[0]
@@ -56,12 +57,17 @@ class Origin:
         if self.kind == "root":
             return self.place
         archive = self._archive(reference)
-        return f"{'docker' if _is_docker(archive) else 'oci'}-archive:{archive}"
+        if archive is None:
+            raise SandboxError(
+                f"no archive of {reference} in {self.place}; looked for {_archive_names(reference)}"
+            )
+        return f"{'oci' if _oci_digest(archive) else 'docker'}-archive:{archive}"
 
     def bytes_of(self, reference: str) -> int | None:
         """Return about how large the image will be, None if that is not to be told here."""
         if self.kind == "archives":
-            return self._archive(reference).stat().st_size
+            archive = self._archive(reference)
+            return None if archive is None else archive.stat().st_size
         if self.kind == "root":
             place = Path(self.place)
             if place.is_file():
@@ -70,26 +76,38 @@ class Origin:
         return None
 
     def archive_digest(self, reference: str) -> str | None:
-        """Return the manifest digest that an OCI archive tells of itself."""
-        if self.kind != "archives" or _is_docker(archive := self._archive(reference)):
-            return None
+        """Return the manifest digest that an OCI archive tells of itself.
+
+        Raises:
+            SandboxError: the archive is none.
+        """
+        archive = self._archive(reference) if self.kind == "archives" else None
+        return None if archive is None else _oci_digest(archive)
+
+    def _archive(self, reference: str) -> Path | None:
+        paths = (Path(self.place, name) for name in _archive_names(reference))
+        return next((path for path in paths if path.is_file()), None)
+
+
+def _archive_names(reference: str) -> list[str]:
+    """Return the names that an image's archive may have: full, without registry, without tag."""
+    short = file_stem(reference.rpartition("/")[2])
+    return [f"{stem}.tar" for stem in (file_stem(reference), short, short.rpartition("_")[0])]
+
+
+def _oci_digest(archive: Path) -> str | None:
+    """Return the digest of the image in an OCI archive, None if it is `docker save`'s.
+
+    Raises:
+        SandboxError: it is neither.
+    """
+    try:
         with tarfile.open(archive) as tar:
+            names = tar.getnames()
+            if "index.json" not in names and "manifest.json" in names:
+                return None
             index = tar.extractfile("index.json")
             assert index is not None
             return str(json.load(index)["manifests"][0]["digest"])
-
-    def _archive(self, reference: str) -> Path:
-        stems = (file_stem(reference), file_stem(reference.rpartition("/")[2]))
-        names = [f"{stem}.tar" for stem in stems] + [f"{stems[1].rpartition('_')[0]}.tar"]
-        for name in names:
-            path = Path(self.place, name)
-            if path.is_file():
-                return path
-        raise SandboxError(f"no archive of {reference} in {self.place}; looked for {names}")
-
-
-def _is_docker(archive: Path) -> bool:
-    """Return whether an archive is `docker save`'s and not an OCI one."""
-    with tarfile.open(archive) as tar:
-        names = set(tar.getnames())
-    return "index.json" not in names and "manifest.json" in names
+    except (tarfile.TarError, OSError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise SandboxError(f"{archive} is no OCI or Docker archive: {error}") from error

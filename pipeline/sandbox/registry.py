@@ -47,13 +47,15 @@ class Reference:
     host: str
     repository: str
     tag: str
+    """Or the digest that takes its place."""
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """Return the parts of `host/repository:tag`; without a tag it is `latest`."""
+        """Return the parts of `host/repository[:tag][@digest]`; without either it is `latest`."""
         host, _, rest = text.partition("/")
-        repository, _, tag = rest.partition(":")
-        return cls(host=host, repository=repository, tag=tag or "latest")
+        name, _, digest = rest.partition("@")
+        repository, _, tag = name.partition(":")
+        return cls(host=host, repository=repository, tag=digest or tag or "latest")
 
 
 class Registry:
@@ -118,19 +120,24 @@ class Registry:
         except urllib.error.HTTPError as error:
             challenge = error.headers.get("WWW-Authenticate", "")
             error.close()
-            if error.code != 401 or not challenge.lower().startswith("bearer"):
+            if error.code != 401:
                 raise
-        headers["Authorization"] = f"Bearer {self._token(challenge, parts.host)}"
+        headers["Authorization"] = self._authorization(challenge, parts.host)
         return _get(url, headers, method)
 
-    def _token(self, challenge: str, host: str) -> str:
+    def _authorization(self, challenge: str, host: str) -> str:
+        """Return what answers a registry that wants to know who asks."""
+        password = self._passwords.get(host)
+        if challenge.lower().startswith("basic"):
+            if password is None:
+                raise ValueError("it wants a password: say --authfile")
+            return f"Basic {password}"
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         query = {key: fields[key] for key in ("service", "scope") if key in fields}
         url = f"{fields['realm']}?{urllib.parse.urlencode(query)}"
-        password = self._passwords.get(host)
         answer, _ = _get(url, {"Authorization": f"Basic {password}"} if password else {})
         reply = json.loads(answer)
-        return str(reply.get("token") or reply["access_token"])
+        return f"Bearer {reply.get('token') or reply['access_token']}"
 
 
 def _get(url: str, headers: Mapping[str, str], method: str = "GET") -> tuple[bytes, str]:
@@ -145,7 +152,7 @@ def _passwords(authfile: Path | None) -> dict[str, str]:
         return {}
     found = {}
     for address, entry in json.loads(authfile.read_bytes()).get("auths", {}).items():
-        host = urllib.parse.urlsplit(address).hostname if "://" in address else address
+        host = urllib.parse.urlsplit(address).netloc if "://" in address else address
         auth = entry.get("auth", "")
         if host and ":" in base64.b64decode(auth or b"").decode(errors="replace"):
             found["docker.io" if host.endswith("docker.io") else host] = auth

@@ -64,7 +64,7 @@ cp -a unpacked/libc/$library/. "$private/"
 dpkg -s patchelf >/dev/null 2>&1 || apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
   patchelf squashfs-tools squashfuse fuse-overlayfs fuse2fs fuse3 uidmap libseccomp2 libsqlite3-0 \
-  e2fsprogs ca-certificates >/dev/null
+  e2fsprogs bubblewrap ca-certificates >/dev/null
 
 for program in unpacked/usr/bin/apptainer unpacked/$library/apptainer/bin/starter; do
   patchelf --force-rpath --set-interpreter "$private/ld-linux-x86-64.so.2" \

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from pipeline.host.process import run_command
-from pipeline.sandbox.images import ImageRecord, ImageStore
-from pipeline.sandbox.staging import sha256_of
+from pipeline.sandbox.images import ImageRecord, ImageStore, sha256_of
 
 PROJECT = Path(__file__).parents[3]
 REFERENCE = "docker.io/planprune/toy.test:latest"
