@@ -12,10 +12,11 @@ Exit status: 0 all well, 1 something to look at, 2 a sweep would fail.
 """
 
 import argparse
+import json
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -50,14 +51,15 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("words", nargs="*", metavar="key=value", help="as for launch")
     parser.add_argument("--server", metavar="URL", help="a running server to ask, up to /v1")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--json", action="store_true", help="with --server: print one JSON object")
+    options = parser.parse_intermixed_args(arguments)
     words = list(options.words)
     if not any(word.lstrip("+").startswith("sweep=") for word in words):
         words.insert(0, "+sweep=demo")
     try:
         spec = sweep_spec(words)
         if options.server is not None:
-            return _server(spec, options.server)
+            return _server(spec, options.server, as_json=options.json)
         checks = list(site_checks(spec))
     except ConfigError as error:
         print(f"doctor: {error}", file=sys.stderr)
@@ -96,7 +98,7 @@ def _show(checks: Sequence[Check]) -> None:
     print(", ".join(f"{n} {level.value}" for level, n in counts.items()))
 
 
-def _server(spec: SweepSpec, url: str) -> int:
+def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
     if len(spec.models) != 1:
         print("doctor: name the one model that the server has: model=NAME", file=sys.stderr)
         return 2
@@ -110,7 +112,15 @@ def _server(spec: SweepSpec, url: str) -> int:
         return 2
     finally:
         completer.close()
-    print(probe.text())
+    print(json.dumps(asdict(probe), indent=2) if as_json else probe.text())
+    counted_in = model.serve.block_size
+    if counted_in is not None and counted_in != probe.block_tokens:
+        print(
+            f"doctor: lcp_block_tokens would be counted in blocks of {counted_in}; say "
+            f"model.serve.block_size={probe.block_tokens}",
+            file=sys.stderr,
+        )
+        return 1
     return 0 if probe.follows_prefix else 1
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pipeline import doctor
 from pipeline.context.cache_cost import CacheAccount, Piece
 from pipeline.host.environment import environment
 from pipeline.host.proctable import ProcessStat, all_processes
@@ -274,6 +275,21 @@ def test_the_probe_finds_a_plain_cache(
     assert edited.cached_tokens is not None
     assert whole.cached_tokens is not None
     assert 0 < edited.cached_tokens < whole.cached_tokens
+
+
+def test_doctor_shows_how_a_running_server_caches_an_edited_history(
+    server: VllmServer, capsys: pytest.CaptureFixture[str]
+):
+    words = ["--server", server.base_url, *vllm_site.overrides("tiny")]
+    assert doctor.main(words) == 0
+    said = capsys.readouterr().out
+    assert "prefix cache: plain, block 32 tokens, max_num_batched_tokens 16384" in said
+    assert "what is cached is the common prefix in whole blocks" in said
+    # Counting in blocks that are not the server's would be wrong without anyone noticing.
+    assert doctor.main([*words, "--json", "model.serve.block_size=16"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["block_tokens"] == 32
+    assert "model.serve.block_size=32" in printed.err
 
 
 def test_its_metrics_become_a_sample(server: VllmServer):
