@@ -144,6 +144,8 @@ def treatment_rows(study: Study) -> list[Row]:
             **t.verdicts,
             "n_edits": sum(t.edits.values()),
             "edits": t.edits_sentence,
+            "outputs_judged": t.n_judged,
+            "pruner_errors": t.n_pruner_errors,
         }
         for t in study.gate.treatments
     ]

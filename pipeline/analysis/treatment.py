@@ -60,6 +60,10 @@ class ArmTreatment:
     """Reason to edits over all runs, the shared elisions aside."""
     budgets: tuple[Budget, ...]
     """Empty for an arm without a budget."""
+    n_judged: int = 0
+    """Outputs that the arm's line pruner was asked about."""
+    n_pruner_errors: int = 0
+    """Of these, shown whole because it failed."""
 
     @property
     def n_runs(self) -> int:
@@ -112,13 +116,22 @@ def _facts(extra: str | None) -> Mapping[str, Any]:
 
 def _counted(model: str, arm: str, runs: Sequence[_Seen]) -> ArmTreatment:
     verdicts, edits = dict.fromkeys(VERDICTS, 0), Counter[str]()
+    judged = failed = 0
     for run in runs:
         treatment = run.facts.get("treatment") or {}
         verdict = treatment.get("verdict")
         verdicts[verdict if verdict in verdicts else "unknown"] += 1
         edits.update(treatment.get("edits") or {})
+        judged += treatment.get("n_judged") or 0
+        failed += treatment.get("n_pruner_errors") or 0
     return ArmTreatment(
-        model=model, arm=arm, verdicts=verdicts, edits=dict(edits), budgets=_budgets(runs)
+        model=model,
+        arm=arm,
+        verdicts=verdicts,
+        edits=dict(edits),
+        budgets=_budgets(runs),
+        n_judged=judged,
+        n_pruner_errors=failed,
     )
 
 
@@ -170,6 +183,18 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
                     remedy="see tables/treatment.csv; runs of another version, or a broken policy: "
                     "run the arm again in a new folder",
                     blocks=t.is_untreated,
+                )
+            )
+        if t.n_pruner_errors:
+            found.append(
+                Problem(
+                    code="pruner_errors",
+                    sentence=f"{where}: its line pruner failed on {t.n_pruner_errors} of "
+                    f"{t.n_judged} outputs, which were shown whole",
+                    remedy="see the errors in calls.pruner_answer; runs.n_pruner_errors says which "
+                    "runs have them",
+                    # A few whole outputs dilute an arm; a pruner mostly gone is no treatment.
+                    blocks=2 * t.n_pruner_errors > t.n_judged,
                 )
             )
         if t.arm in baseline_arms and t.edits:

@@ -7,7 +7,7 @@ needs the pruner again. An output without an answer, or with an error for one, i
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -19,7 +19,8 @@ from pipeline.context.kept_lines import FILTERED, BoolArray, count_lines, split_
 from pipeline.context.line_prune import line_edit
 from pipeline.context.shown import arrived_outputs
 from pipeline.protocols import Ask, AuxRequest, CallKind, PruneRequest
-from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, Turn
+from pipeline.records.run_record import PRUNER_DECISION
+from pipeline.records.trajectory import Decision, Edit, Edits, Message, Trajectory, Turn
 from pipeline.spec.policy import FOCUS_ARGUMENT, LinePrunerSpec, SwePruner
 
 
@@ -117,6 +118,17 @@ def kept_by_message(answer: str) -> dict[int, Sequence[Sequence[int]]]:
         return {}
     entries: Sequence[Mapping[str, Any]] = json.loads(answer)["outputs"]
     return {e["message"]: e["kept"] for e in entries if e.get("kept") is not None}
+
+
+def pruner_failures(decisions: Iterable[Decision]) -> tuple[int, int]:
+    """Return how many outputs a line pruner was asked about, and on how many of them it failed."""
+    entries = [
+        entry
+        for decision in decisions
+        if decision.kind == PRUNER_DECISION and decision.content
+        for entry in json.loads(decision.content)["outputs"]
+    ]
+    return len(entries), sum("error" in entry for entry in entries)
 
 
 def with_cheap_gaps(kept: BoolArray, text: str, marker: str) -> BoolArray:

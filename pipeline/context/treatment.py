@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipeline.context.line_pruners import pruner_failures
 from pipeline.context.policies import policy_for
 from pipeline.protocols import AuxReply, AuxRequest, TokenCounter
 from pipeline.records.trajectory import Edit, Part, Trajectory, merged
@@ -26,7 +27,8 @@ class Verdict(StrEnum):
     NOT_TRIGGERED = "not_triggered"
     """The run gave the arm no occasion."""
     UNTREATED = "untreated"
-    """The trigger fired and nothing was done: the run is not of its arm."""
+    """The trigger fired and nothing was done, perhaps since a line pruner failed each time: the run
+    is not of its arm."""
     UNEXPECTED = "unexpected"
     """Edits were made that the arm would not make."""
 
@@ -40,6 +42,10 @@ class Treatment:
     """Auxiliary calls of the run."""
     n_unasked: int
     """Times the policy wanted an answer and none was recorded."""
+    n_judged: int
+    """Outputs that a line pruner was asked about."""
+    n_pruner_errors: int
+    """Of these, shown whole because it failed."""
     by_reason: Mapping[str, int]
     """Edits made, by reason; shared elisions aside."""
 
@@ -96,16 +102,24 @@ def treatment_of(
         new = policy.decide(prefix, standing, unanswered)
         standing = merged(standing, new)
         expected += new
+    n_judged, n_errors = pruner_failures(trajectory.decisions)
+    failed_always = n_judged > 0 and n_errors == n_judged
     return Treatment(
-        verdict=_verdict(expected, own, len(trajectory.decisions), unasked),
+        verdict=_verdict(
+            expected, own, len(trajectory.decisions), missed=unasked > 0 or failed_always
+        ),
         n_asked=len(trajectory.decisions),
         n_unasked=unasked,
+        n_judged=n_judged,
+        n_pruner_errors=n_errors,
         by_reason=dict(Counter(edit.reason for edit in own)),
     )
 
 
-def _verdict(expected: Sequence[Edit], made: Sequence[Edit], asked: int, unasked: int) -> Verdict:
-    if unasked or (expected and not made):
+def _verdict(
+    expected: Sequence[Edit], made: Sequence[Edit], asked: int, *, missed: bool
+) -> Verdict:
+    if missed or (expected and not made):
         return Verdict.UNTREATED
     if list(made) != list(expected):
         return Verdict.UNEXPECTED

@@ -40,7 +40,9 @@ def treatment_facts(
         context_length=model.context_length,
         text_mode=model.mode == "text",
     )
+    judged = {"n_judged": found.n_judged, "n_pruner_errors": found.n_pruner_errors}
     return {
+        **(judged if found.n_judged else {}),
         "verdict": found.verdict.value,
         "n_asked": found.n_asked,
         "n_unasked": found.n_unasked,

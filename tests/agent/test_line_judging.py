@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.agent.actions import BASH_TOOL
+from pipeline.agent.rollout import RunOutcome
 from pipeline.context.policies import policy_for
-from pipeline.context.treatment import Verdict, treatment_of
+from pipeline.context.treatment import Treatment, Verdict, treatment_of
 from pipeline.protocols import LinePruner, PruneRequest, PrunerError
 from pipeline.records.rows import call_rows, run_row
 from pipeline.records.trajectory import Trajectory
@@ -79,10 +80,15 @@ def test_the_answer_and_its_time_are_on_the_record_of_the_call_that_came_next() 
 
 
 def test_a_run_is_checked_and_decided_again_without_the_pruner() -> None:
-    outcome, _ = outcome_of(RAG, Needles())
+    found = treatment(outcome_of(RAG, Needles())[0])
+    assert (found.verdict, found.n_unasked) == (Verdict.TREATED, 0)
+    assert (found.n_judged, found.n_pruner_errors) == (1, 0)
+
+
+def treatment(outcome: RunOutcome) -> Treatment:
     trajectory = Trajectory(decisions=list(outcome.decisions))
     trajectory.append(outcome.messages)
-    found = treatment_of(
+    return treatment_of(
         RAG,
         trajectory,
         [c.message_count for c in outcome.calls],
@@ -91,7 +97,6 @@ def test_a_run_is_checked_and_decided_again_without_the_pruner() -> None:
         counter=WordCounter(),
         context_length=4000,
     )
-    assert (found.verdict, found.n_unasked) == (Verdict.TREATED, 0)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,8 @@ def test_a_pruner_that_fails_leaves_the_output_whole_and_is_counted(pruner, says
     record = replace(full_run(), calls=outcome.calls, messages=outcome.messages)
     assert run_row(record)["n_pruner_errors"] == 1
     assert run_row(record)["pruner_s"] == 1.0
+    found = treatment(outcome)
+    assert (found.verdict, found.n_pruner_errors) == (Verdict.UNTREATED, 1)
 
 
 def test_the_tables_say_nothing_of_pruners_where_there_was_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.analysis.publish import analyze_results
 from pipeline.analysis.tables import open_tables
-from pipeline.analysis.treatment import treatments_of
+from pipeline.analysis.treatment import mistreated, treatments_of
 
 from .conftest import edit_table
 
@@ -44,6 +44,22 @@ def test_achieved_budgets_stand_beside_what_was_asked(sweep: Path):
     assert budget.n_capped_donors == 24
     assert found["plan_prune"].edits == {"prune": 96}
     assert found["full_history"].budgets == ()
+
+
+@pytest.mark.parametrize(("n_errors", "blocks"), [(1, False), (9, True)])
+def test_a_line_pruner_that_failed_is_not_passed_over(sweep: Path, n_errors: int, blocks: bool):
+    def with_errors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for row in rows:
+            if row["arm"] == "plan_prune":
+                told = {"verdict": "treated", "n_judged": 10, "n_pruner_errors": n_errors}
+                row["extra"] = json.dumps({"treatment": told})
+        return rows
+
+    edit_table(sweep, "runs", with_errors)
+    with open_tables(sweep) as connection:
+        (problem,) = mistreated(treatments_of(connection), ["full_history"])
+    assert (problem.code, problem.blocks) == ("pruner_errors", blocks)
+    assert f"failed on {48 * n_errors} of 480 outputs" in problem.sentence
 
 
 def test_the_report_shows_treatment_and_budgets(sweep: Path, tmp_path: Path):

@@ -42,7 +42,9 @@ def treatment(spec: ArmSpec, run: Ran, edits: Sequence[Edit] | None = None) -> T
 @given(script=scripts, answer=answers())
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_run_under_its_own_arm_is_valid(name: str, script: list[Round], answer: Answers) -> None:
-    assert treatment(ARMS[name], ran(ARMS[name], script, answer)).is_valid
+    found = treatment(ARMS[name], ran(ARMS[name], script, answer))
+    failed_always = 0 < found.n_judged == found.n_pruner_errors
+    assert found.is_valid is not failed_always
 
 
 def test_a_treated_run_counts_its_edits_by_reason() -> None:
