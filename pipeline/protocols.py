@@ -178,6 +178,8 @@ class AuxRequest:
     max_tokens: int | None = None
     outputs: Sequence["PruneRequest"] = ()
     """What the arm's line pruner is to judge, for `CallKind.LINES`; nothing else is sent then."""
+    pruner: str = ""
+    """Which pruner that is, its parameters included: another one's answer is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

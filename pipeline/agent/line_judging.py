@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pipeline.protocols import LinePruner, PruneRequest, PrunerError
+from pipeline.protocols import AuxRequest, LinePruner, PruneRequest, PrunerError
 from pipeline.records.json_columns import json_text
 
 MAX_ERROR_CHARS = 300
@@ -20,18 +20,19 @@ class Judgement:
     """What the pruner said of the outputs of one turn."""
 
     answer: str
-    """JSON: `outputs`, each with `message` and either `kept` or `error`. `kept` is a list of first
-    and last lines, from 1, and null where there was no reason to prune."""
+    """JSON: `pruner` as asked for, and `outputs`, each with `message` and either `kept` or `error`.
+    `kept` has first and last lines, from 1, or is null where there was no reason to prune."""
     wall_s: float
 
 
 def judgement(
-    requests: Sequence[PruneRequest], pruner: LinePruner | None, now: Callable[[], float]
+    request: AuxRequest, pruner: LinePruner | None, now: Callable[[], float]
 ) -> Judgement:
     """Return what `pruner` says of each output, failures included."""
     started_at = now()
-    outputs = [_judged(request, pruner) for request in requests]
-    return Judgement(answer=json_text({"outputs": outputs}), wall_s=now() - started_at)
+    outputs = [_judged(output, pruner) for output in request.outputs]
+    answer = {"pruner": request.pruner, "outputs": outputs}
+    return Judgement(answer=json_text(answer), wall_s=now() - started_at)
 
 
 def _judged(request: PruneRequest, pruner: LinePruner | None) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from pipeline.protocols import (
     KeepsFiles,
     LinePruner,
     Policy,
-    PruneRequest,
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, NodeError
@@ -223,7 +222,7 @@ class ViewedModel:
         A call that does not fit the window answers nothing: an empty, unusable reply.
         """
         if request.kind is CallKind.LINES:
-            return self._judge(request.outputs)
+            return self._judge(request)
         is_view = request.messages is None
         try:
             reply = self._caller.send(
@@ -257,9 +256,9 @@ class ViewedModel:
         )
         return answer
 
-    def _judge(self, outputs: Sequence[PruneRequest]) -> AuxReply:
+    def _judge(self, request: AuxRequest) -> AuxReply:
         """Have the arm's line pruner judge new outputs; its answer becomes a decision."""
-        found = judgement(outputs, self._pruner, self._now)
+        found = judgement(request, self._pruner, self._now)
         self._caller.note_pruner(found.answer, found.wall_s)
         self.trajectory.decisions.append(
             Decision(

@@ -236,7 +236,7 @@ def _pruner_answer(request: AuxRequest) -> str:
         }
         for output in request.outputs
     ]
-    return json.dumps({"outputs": outputs})
+    return json.dumps({"pruner": request.pruner, "outputs": outputs})
 
 
 def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:

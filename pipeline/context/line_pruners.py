@@ -21,6 +21,7 @@ from pipeline.context.shown import arrived_outputs
 from pipeline.protocols import Ask, AuxRequest, CallKind, PruneRequest
 from pipeline.records.run_record import PRUNER_DECISION
 from pipeline.records.trajectory import Decision, Edit, Edits, Message, Trajectory, Turn
+from pipeline.spec.identity import digest_of, science_of
 from pipeline.spec.policy import FOCUS_ARGUMENT, LinePrunerSpec, SwePruner
 
 
@@ -29,6 +30,7 @@ class LinePrunerPolicy:
 
     def __init__(self, spec: LinePrunerSpec, *, placeholder: str | None) -> None:
         self._spec, self._marker = spec, placeholder or FILTERED
+        self._name = f"{spec.kind}-{digest_of(science_of(spec), length=8)}"
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits that shorten the outputs that just came."""
@@ -39,8 +41,12 @@ class LinePrunerPolicy:
         ]
         if not asked:
             return ()
-        request = AuxRequest(kind=CallKind.LINES, outputs=[output.request for output in asked])
-        answers = kept_by_message(answer_to(request, trajectory, ask).content)
+        request = AuxRequest(
+            kind=CallKind.LINES,
+            outputs=[output.request for output in asked],
+            pruner=self._name,
+        )
+        answers = kept_by_message(answer_to(request, trajectory, ask).content, self._name)
         return list(self._edits(asked, answers))
 
     def _is_asked(self, output: "_Output") -> bool:
@@ -112,12 +118,20 @@ def framed(text: str) -> tuple[str, str, str]:
     return ("", text, "") if found is None else (found[1], found[2], found[3])
 
 
-def kept_by_message(answer: str) -> dict[int, Sequence[Sequence[int]]]:
-    """Return the ranges of kept lines by message; those left whole are not in it."""
-    if not answer:
+def kept_by_message(answer: str, pruner: str) -> dict[int, Sequence[Sequence[int]]]:
+    """Return the ranges of kept lines by message; those left whole are not in it.
+
+    An answer of another pruner, or of none, leaves all whole.
+    """
+    if not is_answer_of(answer, pruner):
         return {}
     entries: Sequence[Mapping[str, Any]] = json.loads(answer)["outputs"]
     return {e["message"]: e["kept"] for e in entries if e.get("kept") is not None}
+
+
+def is_answer_of(answer: str, pruner: str) -> bool:
+    """Return whether a recorded answer is that of `pruner`, with its parameters."""
+    return answer != "" and json.loads(answer)["pruner"] == pruner
 
 
 def pruner_failures(decisions: Iterable[Decision]) -> tuple[int, int]:

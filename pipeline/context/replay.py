@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.context.cache_cost import CacheAccount, CallCache, Piece
+from pipeline.context.line_pruners import is_answer_of
 from pipeline.context.policies import policy_for
 from pipeline.context.prompt_pieces import PlainPieces, PromptChange, PromptPieces
 from pipeline.context.replay_choices import AnswerLengths, stand_in
@@ -248,6 +249,8 @@ class _Replay:
         trajectory = self._history.trajectory
         here = len(trajectory.messages)
         recorded = self._recorded.get((request.kind.value, here))
+        if recorded is not None and request.kind is CallKind.LINES:
+            recorded = recorded if is_answer_of(recorded.content, request.pruner) else None
         if recorded is None:
             self._stand_ins += 1
             reply = stand_in(

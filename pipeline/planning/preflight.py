@@ -66,9 +66,8 @@ def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:
     for name, arm in spec.arms.items():
         if isinstance(arm.policy, LinePrunerSpec) and not spec.dry_run:
             for parameter, message in missing_parts_of_pruner(arm.policy, text_mode=text_mode):
-                yield Problem(
-                    field=f"arms.{name}.policy.{parameter}", message=message.replace("ARM", name)
-                )
+                named = message.replace("arms.ARM.", f"arms.{name}.")
+                yield Problem(field=f"arms.{name}.policy.{parameter}", message=named)
 
 
 def _models(spec: SweepSpec) -> Iterator[Problem]:

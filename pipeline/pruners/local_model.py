@@ -8,6 +8,7 @@ decided for an output does not depend on what else goes on. Knows no method.
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -72,6 +73,8 @@ class LocalModel:
             self._model: Any = loaded.to(spec.device).eval()
         except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
             raise PrunerError(f"cannot load {source} on {spec.device}: {error}") from error
+        if head == "causal" and "logits_to_keep" not in signature(loaded.forward).parameters:
+            raise PrunerError(f"{source} cannot be asked about the end of a text alone")
         if not self._tokenizer.is_fast:
             raise PrunerError(f"the tokenizer of {source} does not say where its tokens lie")
         self._device, self._lock = spec.device, threading.Lock()

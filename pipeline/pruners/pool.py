@@ -32,6 +32,15 @@ FAILURES = (
 """What a model may raise on an output; a device without memory left is a `RuntimeError`."""
 
 
+_SAMPLE = PruneRequest(
+    message_index=0,
+    history=(),
+    command="cat sample.py",
+    text="".join(f"def sample_{n}(value):\n    return value + {n}\n\n" for n in range(40)),
+    query="Which sample adds 7?",
+)
+
+
 class PrunerPool:
     """The line pruners of a sweep's arms in this process."""
 
@@ -61,9 +70,12 @@ class PrunerPool:
 
     def _add(self, name: str, spec: LinePrunerSpec) -> LinePruner:
         for parameter, problem in missing_parts(spec):
-            raise NodeError(f"arms.{name}.policy.{parameter}: {problem.replace('ARM', name)}")
+            named = problem.replace("arms.ARM.", f"arms.{name}.")
+            raise NodeError(f"arms.{name}.policy.{parameter}: {named}")
         try:
             pruner = Guarded(self._loaded(spec))
+            # One that loads and cannot judge (no memory, another interface) is found out now.
+            pruner.prune(_SAMPLE)
         except PrunerError as error:
             raise NodeError(f"the line pruner of arm {name} cannot be used: {error}") from error
         self._pruners.append((spec, pruner))

@@ -82,7 +82,8 @@ def answers(draw: st.DrawFn) -> Answers:
         if request.kind is CallKind.LINES:
             said = {"error": "no"} if kept == "error" else {"kept": kept}
             outputs = [{"message": o.message_index, **said} for o in request.outputs]
-            return AuxReply(kind=request.kind, content=json.dumps({"outputs": outputs}))
+            told = {"pruner": request.pruner, "outputs": outputs}
+            return AuxReply(kind=request.kind, content=json.dumps(told))
         name, text = replies[asked[0] % len(replies)]
         asked[0] += 1
         tool_calls = () if name is None else (RequestedToolCall(id="x", name=name, arguments=text),)

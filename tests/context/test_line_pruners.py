@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.context.kept_lines import FILTERED, kept_text, split_lines
 from pipeline.context.line_pruners import LinePrunerPolicy, focus_question, with_cheap_gaps
 from pipeline.protocols import AuxReply, AuxRequest, CallKind
-from pipeline.records.trajectory import Edit, Message, ToolCall, Turn
+from pipeline.records.trajectory import Decision, Edit, Message, ToolCall, Turn
 from pipeline.spec.policy import FOCUS_ARGUMENT, LlmLingua2, Rag, SwePruner
 from tests.context.test_line_prune import Run
 
@@ -29,7 +30,8 @@ class Pruner:
     def __call__(self, request: AuxRequest) -> AuxReply:
         self.requests.append(request)
         outputs = [{"message": o.message_index, **self.said} for o in request.outputs]
-        return AuxReply(kind=request.kind, content=json.dumps({"outputs": outputs}))
+        answer = {"pruner": request.pruner, "outputs": outputs}
+        return AuxReply(kind=request.kind, content=json.dumps(answer))
 
 
 def edits_of(said: Mapping[str, Any], *outputs: str, spec: Any = RAG) -> tuple[list[Edit], Pruner]:
@@ -102,6 +104,31 @@ def test_the_smallest_size_counts_without_the_frame() -> None:
     text = "<returncode>1</returncode>\n<output>\n" + "x\n" * 24 + "</output>"
     edits, pruner = edits_of({"kept": []}, text)
     assert (edits, pruner.requests) == ([], [])
+
+
+def test_the_recorded_answer_of_another_pruner_is_none() -> None:
+    """Replayed over a run of another arm, or with other parameters, nobody knows what it keeps."""
+    run, pruner = Run(), Pruner(kept=[[1, 1]])
+    run.turn(LONG)
+    LinePrunerPolicy(RAG, placeholder=None).decide(run.trajectory, {}, pruner)
+    (request,) = pruner.requests
+    content = pruner(request).content
+    here = len(run.trajectory.messages)
+    run.trajectory.decisions.append(
+        Decision(kind="lines", message_index=here, call_index=0, content=content)
+    )
+    for spec, n_edits in [
+        (RAG, 1),
+        (replace(RAG, device="cuda", path="/elsewhere"), 1),
+        (replace(RAG, keep_windows=2), 0),
+        (LlmLingua2(model="m", min_chars=50), 0),
+    ]:
+        policy = LinePrunerPolicy(spec, placeholder=None)
+        assert len(policy.decide(run.trajectory, {}, no_ask)) == n_edits
+
+
+def no_ask(_: AuxRequest) -> AuxReply:
+    raise AssertionError("the decision is recorded")
 
 
 # --- the query -----------------------------------------------------------------------------------

@@ -11,7 +11,14 @@ from tests.linehead.extra import need_torch
 need_torch()
 
 import torch  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
+from tokenizers import (  # noqa: E402
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from transformers import (  # noqa: E402
     GPT2Config,
     GPT2LMHeadModel,
@@ -26,6 +33,14 @@ torch.set_num_threads(1)
 
 MARK = "!"
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+_NAMED = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+}
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -40,15 +55,20 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         pair="<s> $A </s> </s> $B </s>",
         special_tokens=[("<s>", 0), ("</s>", 2)],
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_NAMED)
+
+
+def piece_tokenizer() -> PreTrainedTokenizerFast:
+    """Return one like XLM-RoBERTa's: spaces and newlines are no tokens, text is normalised."""
+    pieces = ["\u2581", *"!abcdefghijklmnopqrstuvwxyz0123456789()=:"]
+    vocabulary = [(token, 0.0) for token in _SPECIAL] + [(piece, -2.0) for piece in pieces]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=3))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     )
+    tokenizer.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_NAMED)
 
 
 def _encoder_config(n_labels: int, positions: int = 128) -> XLMRobertaConfig:
@@ -66,9 +86,8 @@ def _encoder_config(n_labels: int, positions: int = 128) -> XLMRobertaConfig:
     )
 
 
-def _hand_set_encoder(model: torch.nn.Module, *, mixing: float) -> None:
+def _hand_set_encoder(model: torch.nn.Module, mark: int, *, mixing: float) -> None:
     """Make states say whether a token is the mark; `mixing` brings in the mean of all tokens."""
-    mark = byte_tokenizer().convert_tokens_to_ids(MARK)
     with torch.no_grad():
         encoder = model.roberta
         for table in (
@@ -93,28 +112,30 @@ def _hand_set_encoder(model: torch.nn.Module, *, mixing: float) -> None:
             attention.output.dense.weight.copy_(mixing * torch.eye(8))
 
 
-def token_classifier(folder: Path) -> Path:
+def token_classifier(folder: Path, *, pieces: bool = False) -> Path:
     """Write a classifier that finds exclamation marks worth keeping and nothing else."""
+    tokenizer = piece_tokenizer() if pieces else byte_tokenizer()
     model = XLMRobertaForTokenClassification(_encoder_config(2)).eval()
-    _hand_set_encoder(model, mixing=0.0)
+    _hand_set_encoder(model, tokenizer.convert_tokens_to_ids(MARK), mixing=0.0)
     with torch.no_grad():
         model.classifier.weight.zero_()
         model.classifier.bias.zero_()
         model.classifier.weight[1, 0] = 2.0
-    return _saved(model, folder)
+    return _saved(model, folder, tokenizer)
 
 
 def reranker(folder: Path) -> Path:
     """Write a cross-encoder that likes pairs with many exclamation marks."""
+    tokenizer = byte_tokenizer()
     model = XLMRobertaForSequenceClassification(_encoder_config(1, positions=2000)).eval()
-    _hand_set_encoder(model, mixing=20.0)
+    _hand_set_encoder(model, tokenizer.convert_tokens_to_ids(MARK), mixing=20.0)
     with torch.no_grad():
         model.classifier.dense.weight.copy_(torch.eye(8))
         model.classifier.dense.bias.zero_()
         model.classifier.out_proj.weight.zero_()
         model.classifier.out_proj.bias.zero_()
         model.classifier.out_proj.weight[0, 0] = 1.0
-    return _saved(model, folder)
+    return _saved(model, folder, tokenizer)
 
 
 def language_model(folder: Path, *, positions: int = 256) -> Path:
@@ -148,10 +169,10 @@ def language_model(folder: Path, *, positions: int = 256) -> Path:
         block.attn.c_proj.weight.copy_(torch.eye(size))
         model.lm_head.weight[:, :n] = 0.5 * torch.eye(n)
         model.lm_head.weight[digits, n] = -0.3
-    return _saved(model, folder)
+    return _saved(model, folder, tokenizer)
 
 
-def _saved(model: torch.nn.Module, folder: Path) -> Path:
+def _saved(model: torch.nn.Module, folder: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
     model.save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

@@ -83,6 +83,18 @@ def test_a_long_output_is_read_in_windows_and_decided_as_one(pruner: Made) -> No
     assert [i for i, stays in enumerate(kept or ()) if stays] == [7, 150]
 
 
+def test_tokens_that_skip_newlines_and_normalise_still_lie_on_their_lines(tmp_path: Path) -> None:
+    """XLM-RoBERTa's do: a blank line has none, and a ligature has two with one place."""
+    path = str(token_classifier(tmp_path, pieces=True))
+    arm = ArmSpec(name="l", policy=LlmLingua2(model="m", path=path, rate=0.2))
+    made = PrunerPool([arm]).of(arm)
+    assert made is not None
+    text = "plain\n\n\u00a0\n\ufb01ne\r\n\uff01\uff01\uff01\n\nplain again\n!!! \ufb01n\n\n"
+    kept = made.prune(request(text))
+    assert shown(text, kept) == "\uff01\uff01\uff01\n!!! \ufb01n"
+    assert len(kept or ()) == count_lines(text)
+
+
 # --- selective_context ---------------------------------------------------------------------------
 def test_selective_context_keeps_what_could_not_have_been_guessed(pruner: Made) -> None:
     text = "".join("4711 90210\n" if i % 4 == 0 else "aaaa aaaaa\n" for i in range(8))

@@ -96,7 +96,9 @@ def test_what_a_line_pruner_said_comes_back_as_a_decision_before_the_calls_own(
     tmp_path: Path,
 ) -> None:
     layout, run = Layout(tmp_path), full_run()
-    answer = '{"outputs":[{"message":3,"kept":[[1,4]]},{"message":4,"error":"gone"}]}'
+    answer = (
+        '{"pruner":"rag-1","outputs":[{"message":3,"kept":[[1,4]]},{"message":4,"error":"gone"}]}'
+    )
     place = next(i for i, call in enumerate(run.calls) if call.kind == "cleanup")
     judged = replace(run.calls[place], pruner_answer=answer, pruner_s=0.25)
     told = Decision(
