@@ -20,17 +20,18 @@ from pipeline.grading.verdict import (
     Grade,
     from_report,
     has_content,
-    infra_failed,
     last_line,
     not_applied,
+    out_of_bounds,
     out_of_time,
     without_patch,
 )
 from pipeline.protocols import CommandResult, Sandbox
 from pipeline.records.failure import SandboxError
 
-LOG_LIMIT_BYTES = 256 << 20
-"""Longest test log that is read back; the longest of the stored real ones has 3 MB."""
+LOG_LIMIT_BYTES = 64 << 20
+"""Longest test log; the longest of the stored real ones has 3 MB. Tests that print more lose their
+reader and end, instead of filling the node's disk until their time is up."""
 APPLY_TIMEOUT_S = 600.0
 READ_TIMEOUT_S = 60.0
 NO_REPOSITORY = 97
@@ -148,9 +149,7 @@ def grade_patch(
         notice = f"\n\nTimeout error: {timeout_s:g} seconds exceeded."
         return out_of_time(patch, limit_s=timeout_s, output=ran.output + notice, seconds=seconds)
     if ran.dropped_bytes:
-        return infra_failed(
-            patch, reason=f"test log longer than {LOG_LIMIT_BYTES} bytes", seconds=seconds
-        )
+        return out_of_bounds(patch, limit_bytes=LOG_LIMIT_BYTES, output=ran.output, seconds=seconds)
     with tempfile.TemporaryDirectory(prefix="grade-") as local:
         log = Path(local) / "test_output.txt"
         log.write_text(ran.output, encoding="utf-8", newline="")
@@ -187,21 +186,27 @@ def run_script(folder: str, variables: Mapping[str, str] | None = None) -> str:
     stdout and stderr go through one pipe into a file: one pipe because the start and end markers
     come from `set -x` on stderr, a file because a sandbox bounds what a command may return, and a
     pipe rather than the file itself because a test that opens /dev/stdout anew would truncate a
-    file. A process that the tests left behind may hold the pipe open: it is not waited for.
+    file. A process that the tests left behind may hold the pipe open: it is not waited for. Tests
+    may also clear the temporary folder that the file is in; it is then written once more.
     """
     where = shlex.quote(folder)
     words = [f"{name}={shlex.quote(value)}" for name, value in (variables or {}).items()]
     bash = " ".join(["env", *words, "/bin/bash"] if words else ["/bin/bash"])
+    most_kib = LOG_LIMIT_BYTES // 1024 + 1
     return (
-        f"cd {where} && rm -f stream && mkfifo stream || exit {NO_REPOSITORY}\n"
-        f"cat < stream > test_output.txt & reader=$!\n"
-        f'(cd "$OLDPWD" && exec {bash} {where}/eval.sh) > stream 2>&1 < /dev/null\n'
+        f"cd {where} && mkfifo stream && : > test_output.txt || exit {NO_REPOSITORY}\n"
+        "exec 9< test_output.txt\n"
+        f"(ulimit -f {most_kib}; exec cat < stream >> test_output.txt) 9<&- & reader=$!\n"
+        f'(cd "$OLDPWD" && exec {bash} {where}/eval.sh) > stream 2>&1 < /dev/null 9<&-\n'
         "code=$?\n"
-        "for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "for pause in .002 .005 .01 .02 .05 .1 .2 .3 .3; do\n"
         "  kill -0 $reader 2> /dev/null || break\n"
-        "  sleep 0.05\n"
+        "  sleep $pause\n"
         "done\n"
         "kill $reader 2> /dev/null\n"
+        f"[ -e {where}/test_output.txt ] || {{\n"
+        f"  mkdir -p {where} && cat <&9 > {where}/test_output.txt\n"
+        "}\n"
         "exit $code\n"
     )
 
@@ -252,7 +257,9 @@ def _run_tests(
     try:
         log = sandbox.download(f"{folder}/test_output.txt", limit_bytes=LOG_LIMIT_BYTES + 1)
     except FileNotFoundError:
-        raise SandboxError(f"the test log vanished: {ran.output[-500:]!r}") from None
+        if not ran.timed_out:
+            raise SandboxError(f"the test log vanished: {ran.output[-500:]!r}") from None
+        log = b""
     return CommandResult(
         output=log[:LOG_LIMIT_BYTES].decode("utf-8", "replace"),
         returncode=ran.returncode,

@@ -96,6 +96,19 @@ def out_of_time(patch: str, *, limit_s: float, output: str, seconds: float) -> G
     )
 
 
+def out_of_bounds(patch: str, *, limit_bytes: int, output: str, seconds: float) -> Grade:
+    """Return the grade of a patch whose tests printed more than any tests have reason to."""
+    return Grade(
+        grade_class=GradeClass.UNRESOLVED,
+        reason=f"tests printed more than {limit_bytes >> 20} MiB",
+        patch_exists=True,
+        patch_applied=True,
+        seconds=seconds,
+        report={**ungraded_report(patch), "patch_successfully_applied": True},
+        test_output=output,
+    )
+
+
 def infra_failed(patch: str | None, *, reason: str, seconds: float = 0.0) -> Grade:
     """Return the grade of a patch that our side could not grade, for a reason."""
     report = {**ungraded_report(patch), "infra_failure": True, "infra_failure_reason": reason}

@@ -152,6 +152,7 @@ class ApptainerSandboxes:
 
     def janitor(self) -> int:
         """Kill and remove the containers of owners that are gone; return how many there were."""
+        self._templates.sweep()
         return folders.sweep(self._root)
 
     def digest(self, row: Mapping[str, Any]) -> str | None:

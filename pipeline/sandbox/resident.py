@@ -269,7 +269,7 @@ class Resident:
         for name in ("out", "order"):
             self._files.drop(f"{name}.{self._number}")
         for descriptor in [output, *self._background]:
-            if not running or not _take(descriptor, None, none_is_end=False):
+            if not running or not _take(descriptor, None):
                 self._background.discard(descriptor)
                 os.close(descriptor)
             else:
@@ -291,12 +291,12 @@ def _code_in(reply: bytes, number: int) -> int | None:
     return None
 
 
-def _take(descriptor: int, kept: HeadTail | None, *, none_is_end: bool = False) -> bool:
+def _take(descriptor: int, kept: HeadTail | None) -> bool:
     """Read a chunk, into `kept` if given; return False at the end of the stream."""
     try:
         chunk = os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:
-        return not none_is_end
+        return True
     if kept is not None:
         kept.append(chunk)
     return bool(chunk)

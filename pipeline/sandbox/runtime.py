@@ -24,7 +24,7 @@ LAYERS = ("upper", "work", "merged")
 """Folders of a sandbox that its root is mounted from."""
 
 # Writes a file and removes a folder of the image, which takes more than adding to it.
-_PROBE = "echo 1 >/etc/sandbox-probe && mkdir -p /opt && mv /opt /sandbox-probe && rmdir /srv"
+_PROBE = "echo 1 >/etc/sandbox-probe && mkdir -p /opt /srv && mv /opt /sandbox-probe && rm -r /srv"
 _EXTRACT_TIMEOUT_S = 1800.0
 _PROBE_TIMEOUT_S = 60.0
 _ISOLATED = (

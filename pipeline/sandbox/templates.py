@@ -68,6 +68,9 @@ class Templates:
     def _make(self, image: Path, folder: Path) -> None:
         if folder.is_dir():
             return  # another process was quicker
+        # Only who has the lock for itself makes this one, so what others began is dead.
+        for dead in self._root.glob(f".{folder.name}.*.new"):
+            remove_tree(dead)
         self._make_room()
         unfinished = self._root / f".{folder.name}.{secrets.token_hex(4)}.new"
         try:
@@ -79,30 +82,44 @@ class Templates:
                 remove_tree(unfinished)
             raise
 
+    def sweep(self) -> None:
+        """Remove what extractions left whose process is gone."""
+        for unfinished in self._root.glob(".*.new"):
+            name = unfinished.name[1:].rsplit(".", 2)[0]
+            with self._alone(name) as alone:
+                if alone:
+                    remove_tree(unfinished)
+
     def _make_room(self) -> None:
-        """Drop unused templates, those not used for longest first, and what never got finished."""
-        for folder in sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime):
+        """Drop unused templates, those not used for longest first, until the disk has room."""
+        self.sweep()
+        for folder in sorted(self._root.glob("[!.]*"), key=_last_used_s):
             disk = os.statvfs(self._root)
             if disk.f_bavail * disk.f_frsize >= self._keep_free_bytes:
                 return
-            if folder.is_dir() and not folder.name.startswith("."):
-                with _only_user(self._root / f".{folder.name}.lock") as alone:
-                    if alone:
-                        remove_tree(folder)
+            with self._alone(folder.name) as alone:
+                if alone:
+                    remove_tree(folder)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[bool]:
+        """Give whether nobody has a hand on the template `name`, and keep it so."""
+        lock = os.open(self._root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+        finally:
+            os.close(lock)
 
 
-@contextmanager
-def _only_user(path: Path) -> Iterator[bool]:
-    """Give whether nobody else holds the lock at `path`, and keep it so."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+def _last_used_s(folder: Path) -> float:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(lock)
+        return folder.stat().st_mtime
+    except OSError:  # another process dropped it
+        return 0.0
 
 
 def _make_owner_writable(folder: Path) -> None:

@@ -5,6 +5,7 @@ that has to stop can close them under its runs. How a sandbox isolates is `pipel
 """
 
 import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from pipeline.sandbox.limits import Limits
 from pipeline.spec.sweep import SweepSpec
 
 FOLDER = "planprune-sandboxes"
+"""Below the site's scratch; the user's id is added, since others of a node may share that."""
 
 
 def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
@@ -32,7 +34,7 @@ def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
         SandboxError: commands of a model would run unconfined, or the kind is unknown here.
     """
     site = spec.cluster
-    root = Path(site.scratch or tempfile.gettempdir()) / FOLDER
+    root = Path(site.scratch or tempfile.gettempdir()) / f"{FOLDER}-{os.getuid()}"
     memory = site.sandbox_memory_mb
     limits = Limits(
         output_bytes=spec.agent.output_limit_bytes,

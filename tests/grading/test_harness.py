@@ -167,6 +167,31 @@ def test_a_process_that_the_tests_leave_behind_is_not_waited_for(
     assert graded(sandbox, row, patch_of(greet), timeout_s=20).grade_class is GradeClass.RESOLVED
 
 
+def test_tests_that_clear_the_temporary_folder_are_graded_all_the_same(
+    sandbox, row, patch_of: PatchOf
+) -> None:
+    row["eval_script"] = row["eval_script"].replace(
+        "bash tests.sh", 'bash tests.sh; rm -rf "$TMPDIR"/*'
+    )
+    grade = graded(sandbox, row, patch_of(greet))
+    assert grade.grade_class is GradeClass.RESOLVED, grade.test_output
+    row["eval_script"] = row["eval_script"].replace("/*", "/*; sleep 60")
+    assert graded(sandbox, row, patch_of(greet), 1).grade_class is GradeClass.GRADE_TIMEOUT
+
+
+def test_tests_that_print_without_end_are_the_patchs_fault_and_fill_no_disk(
+    sandbox, row, patch_of: PatchOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.grading.harness.LOG_LIMIT_BYTES", 1 << 20)
+    row["eval_script"] = row["eval_script"].replace("bash tests.sh", "yes; bash tests.sh")
+    grade = graded(sandbox, row, patch_of(greet))
+    assert grade.grade_class is GradeClass.UNRESOLVED
+    assert grade.reason == "tests printed more than 1 MiB"
+    assert len(grade.test_output) == 1 << 20
+    sizes = [path.stat().st_size for path in Path(sandbox.env["TMPDIR"]).rglob("test_output.txt")]
+    assert 0 < max(sizes) < 1 << 21
+
+
 def test_a_log_longer_than_a_commands_output_is_read_whole(sandbox, row, patch_of: PatchOf) -> None:
     noise = "for n in $(seq 20000); do echo line $n; done; bash tests.sh"
     row["eval_script"] = row["eval_script"].replace("bash tests.sh", noise)

@@ -232,29 +232,3 @@ def test_an_image_that_is_broken_says_so(tmp_path: Path, root: Path) -> None:
     with pytest.raises(SandboxError, match="cannot extract"):
         factory.start(ROW, purpose="rollout")
     assert list((root / "templates").glob("*.new")) == []
-
-
-def test_an_unused_extracted_image_makes_room_for_others(
-    images: ImageStore, tmp_path: Path
-) -> None:
-    factory = ApptainerSandboxes(tmp_path / "boxes", images, keep_free_bytes=1 << 60)
-    templates = tmp_path / "boxes" / "templates"
-    box = factory.start(ROW, purpose="rollout")
-    (templates / "sha256-unused").mkdir()
-    (used,) = (path.name for path in templates.glob("sha256-*") if "unused" not in path.name)
-    record = images.record_for(ROW)
-    other = ImageStore(images.folder, lambda _: "docker.io/planprune/toy.other:latest")
-    other.write_record(
-        ImageRecord(
-            reference="docker.io/planprune/toy.other:latest",
-            file=record.file,
-            sif_sha256="1" * 64,
-            sif_bytes=record.sif_bytes,
-            source="the same",
-            manifest_digest=None,
-        )
-    )
-    second = ApptainerSandboxes(tmp_path / "boxes", other, keep_free_bytes=1 << 60)
-    second.start(ROW, purpose="rollout").stop()
-    assert {path.name for path in templates.glob("sha256-*")} == {used, f"sha256-{'1' * 64}"}
-    box.stop()
