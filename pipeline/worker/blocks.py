@@ -18,6 +18,10 @@ from pipeline.worker.ledgers import Ledger, Work
 
 BACKOFF_S = 2.0
 """Before the second attempt at a run; doubled for each further one."""
+LOOK_OVER_S = 10.0
+"""How long a worker that finds work goes without a look over the whole plan, which costs some
+milliseconds where there are thousands of blocks. A block that others have closed meanwhile is
+passed over by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +95,7 @@ class BlockQueue:
         }
         self._held: dict[str, _Held] = {}
         self._given_up: set[str] = set()
+        self._look_over_due_s = now_s() + LOOK_OVER_S
         self.n_published = 0
 
     # --- handing out ---
@@ -112,7 +117,7 @@ class BlockQueue:
         Raises:
             OSError: a claim could not be written.
         """
-        if self._donors:
+        if self._donors or self._now_s() >= self._look_over_due_s:
             self._refresh()
         if self._claim_free() or self._claim_stale():
             return True
@@ -209,7 +214,7 @@ class BlockQueue:
 
     def _adopt(self, block: Block, claim: Claim) -> bool:
         """Take what is missing of a block just won; return whether that is anything."""
-        self._refresh()
+        self._ledger.refresh()
         missing = self._missing(block)
         to_do = {assignment.run.run_id for assignment in missing}
         held = _Held(
@@ -248,6 +253,7 @@ class BlockQueue:
     def _refresh(self) -> None:
         self._ledger.refresh()
         self._open = list(filter(self._is_open, self._blocks))
+        self._look_over_due_s = self._now_s() + LOOK_OVER_S
 
     # --- held blocks ---
     def _forget_closed(self, held: _Held) -> None:
