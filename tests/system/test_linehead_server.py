@@ -1,9 +1,13 @@
-"""A real vLLM with a line head in it: its scores are Transformers', and an arm prunes by them.
+"""From recorded runs to a served head on a real vLLM: the docs' commands, at tiny scale.
 
-The head is random: what it keeps means nothing, but it must be the same everywhere. The plugin is
-found through a folder on PYTHONPATH, as it would be if planprune were installed beside vLLM.
+Simulated runs are recorded; a head is trained on the tiny model's states of their outputs, served,
+compared with Transformers, and an arm prunes by it. What a random model's head keeps means nothing,
+but it must be the same everywhere. The same comparison is made on real weights.
 """
 
+import contextlib
+import importlib.util
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,122 +16,157 @@ import pyarrow.dataset as ds
 import pytest
 
 from pipeline.host.environment import environment
-from pipeline.host.process import run_command
+from pipeline.linehead.__main__ import main
 from pipeline.records.layout import Layout
 from pipeline.serving.server import VllmServer
-from pipeline.spec.model import ModelSpec
-from tests.system import vllm_site
+from tests.system import linehead_site, vllm_site
 from tests.system.test_vllm_rollout import launch, rows
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-MAKE_HEAD = """
-import json, sys, torch
-from dataclasses import asdict
-from pathlib import Path
-from pipeline.linehead.checkpoint import save_head
-from pipeline.linehead.head import LineHead
-from pipeline.linehead.settings import HeadSettings
-config = json.loads((Path(sys.argv[1]) / "config.json").read_text())
-torch.manual_seed(0)
-head = LineHead(config["hidden_size"])
-torch.nn.init.normal_(head.lengths.weight, std=0.5)
-save_head(Path(sys.argv[2]), head, {
-    "backbone": "random", "architectures": config["architectures"],
-    "hidden_size": config["hidden_size"], "head": asdict(HeadSettings()), "threshold": 0.5,
-})
-"""
+HELD_OUT = "toy__tabular-1"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that makes the plugin known to an interpreter that has it on its path."""
-    folder = tmp_path_factory.mktemp("site")
-    # Another name than planprune: the checkout's own metadata may come first and lack the plugin.
-    info = folder / "linehead_plugin-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: linehead-plugin\nVersion: 0\n")
-    (info / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nlinehead = pipeline.linehead.serving.plugin:register\n"
+def python_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return linehead_site.plugin_path(tmp_path_factory.mktemp("site"))
+
+
+def linehead(command: str, *words: str) -> str:
+    """Run a command of docs/linehead.md, in this process; return what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        status = main([command, *words])
+    assert status == 0, printed.getvalue()
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory, require: Callable[..., None]) -> Path:
+    """Return a folder with recorded runs (`results`) and their labels."""
+    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
+    torch = importlib.util.find_spec("torch")
+    require("torch", torch, remedy="`make pruner CPU=1` brings it")
+    folder = tmp_path_factory.mktemp("linehead")
+    launch(
+        folder / "results",
+        "demo",
+        30,
+        f"instances.ids=[toy__ledger-1,toy__confkit-1,{HELD_OUT}]",
+        *("~arms.sham_cleanup", "~arms.no_plan", "~arms.plan_prune"),
     )
+    labels = f"out={folder / 'labels.parquet'}"
+    linehead("label", f"trajectories=[{folder / 'results'}]", labels, "samples.min_lines=5")
     return folder
 
 
-@pytest.fixture(scope="module")
-def python_path(site: Path) -> str:
-    return f"{site}:{vllm_site.CHECKOUT}"
-
-
-def in_vllm(*argv: str, python_path: str) -> str:
-    """Run vLLM's interpreter with the project on its path."""
-    env = {**environment(), "PYTHONPATH": python_path, "HF_HUB_OFFLINE": "1"}
-    done = run_command(
-        [str(vllm_site.python()), *argv], timeout_s=600, env=env, cwd=vllm_site.CHECKOUT
+def features(labelled: Path, name: str, *words: str) -> Path:
+    linehead(
+        "features",
+        f"labels={labelled / 'labels.parquet'}",
+        f"trajectories=[{labelled / 'results'}]",
+        f"backbone={vllm_site.model_path('tiny')}",
+        f"out={labelled / name}",
+        *("stored_dtype=float32", "threads=1", *words),
     )
-    assert done.returncode == 0, done.text
-    return done.text
+    return labelled / name
 
 
 @pytest.fixture(scope="module")
-def overrides(
-    tmp_path_factory: pytest.TempPathFactory, python_path: str, require: Callable[..., None]
-) -> list[str]:
-    """Return what gives the tiny model a random head."""
-    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
-    head = tmp_path_factory.mktemp("head")
-    in_vllm("-c", MAKE_HEAD, str(vllm_site.model_path("tiny")), str(head), python_path=python_path)
-    transfer = {
-        "kv_connector": "LineScoreConnector",
-        "kv_connector_module_path": "pipeline.linehead.serving.connector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {"head": str(head)},
-    }
-    flags = [
-        *("--no-enable-chunked-prefill", "--kv-cache-memory-bytes", "67108864"),
-        *("--hf-overrides", json.dumps({"architectures": ["LineHeadQwen3ForCausalLM"]})),
-        *("--kv-transfer-config", json.dumps(transfer)),
-    ]
-    quoted = ",".join(f"'{flag}'" for flag in flags)
-    return [
-        f"model.serve.flags=[{quoted}]",
-        f"model.serve.env={{PYTHONPATH: '{python_path}'}}",
-        "model.serve.dtype=float32",
-    ]
+def head(labelled: Path) -> Path:
+    """Return a head trained on the labelled runs."""
+    found = features(labelled, "features")
+    linehead(
+        "train",
+        *(f"features={found}", f"out={labelled / 'head'}", "threads=1"),
+        *(f"split.test_instances=[{HELD_OUT}]", "train.epochs=3", "train.first_lr=0.003"),
+    )
+    return labelled / "head"
 
 
 @pytest.fixture(scope="module")
-def server(
-    overrides: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[VllmServer, ModelSpec]]:
-    folder = tmp_path_factory.mktemp("vllm")
-    model = vllm_site.model("tiny", *overrides)
+def overrides(head: Path, python_path: str) -> list[str]:
+    return linehead_site.sweep_words(head, "Qwen3ForCausalLM", python_path)
+
+
+@pytest.fixture(scope="module")
+def server(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    yield from served("tiny", overrides, tmp_path_factory.mktemp("vllm"))
+
+
+def served(name: str, overrides: list[str], folder: Path) -> Iterator[VllmServer]:
     running = VllmServer(
-        model,
+        vllm_site.model(name, *overrides),
         log=folder / "server.log",
         env=environment(),
         node="localhost",
         scratch=folder / "scratch",
     )
-    yield running, model
+    yield running
     running.stop()
 
 
-def test_scores_equal_those_of_transformers_whatever_the_cache_holds(
-    server: tuple[VllmServer, ModelSpec], python_path: str
-) -> None:
-    running, model = server
-    flags = list(model.serve.flags)
-    head = json.loads(flags[flags.index("--kv-transfer-config") + 1])["kv_connector_extra_config"]
-    printed = in_vllm(
+def compared(running: VllmServer, name: str, head: Path, python_path: str) -> str:
+    return linehead_site.in_vllm(
         *("-m", "pipeline.linehead.serving.compare", running.base_url),
-        *("--model", str(vllm_site.model_path("tiny")), "--head", head["head"]),
-        *("--name", model.request_name, "--tolerance", "1e-3"),
+        *("--model", str(vllm_site.model_path(name)), "--head", str(head)),
+        *("--name", vllm_site.model(name).request_name, "--tolerance", "1e-3"),
         python_path=python_path,
     )
+
+
+def test_states_from_a_stock_server_are_those_of_transformers(
+    labelled: Path, head: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    from pipeline.linehead.feature_store import open_store
+
+    with linehead_site.pooling_server("tiny", tmp_path / "server.log") as url:
+        found = open_store(features(labelled, "served", "source=vllm", f"base_url={url}"))
+    local = open_store(head.parent / "features")
+    assert [e.sample_id for e in found.entries] == [e.sample_id for e in local.entries]
+    assert len(found.entries) > 30
+    for ours, theirs in zip(found.each(found.entries), local.each(local.entries), strict=True):
+        torch.testing.assert_close(ours.hidden, theirs.hidden, atol=1e-4, rtol=1e-4)
+
+
+def test_a_head_is_probed_and_evaluated_on_a_task_that_it_never_saw(head: Path) -> None:
+    stored = f"features={head.parent / 'features'}"
+    held_out = f"split.test_instances=[{HELD_OUT}]"
+    assert HELD_OUT in linehead("probe", stored, f"out={head.parent / 'probe'}", held_out)
+    assert (head.parent / "probe" / "probe.svg").exists()
+    printed = linehead("eval", stored, f"heads=[{head}]", f"out={head.parent / 'evaluation'}")
+    assert f"(test: {HELD_OUT})" in printed
+    assert "| head | balanced_focal | yes |" in printed
+
+
+def test_scores_equal_those_of_transformers_whatever_the_cache_holds(
+    server: VllmServer, head: Path, python_path: str
+) -> None:
+    printed = compared(server, "tiny", head, python_path)
     # Among them prefix hits, a rewritten history and six requests at once.
     assert "rewritten history" in printed
     assert "at once, 5" in printed
     assert "largest difference" in printed
+
+
+def test_a_question_that_cannot_be_answered_never_fails_the_chat(server: VllmServer) -> None:
+    name = vllm_site.model("tiny").request_name
+    text = "one\ntwo\nthree\n"
+    wanted = {"line_scores": {"texts": ["not in the prompt", text]}}
+    reply = linehead_site.chat(server.base_url, name, ["Look.", text], wanted)
+    assert reply["choices"][0]["message"]["content"]
+    answer = reply["kv_transfer_params"]["line_scores"]
+    missing, found = answer["outputs"]
+    assert "does not show" in missing["error"]
+    assert len(found["begin"]) == 3
+    assert answer["n_errors"] == 1
+    # The head's time is a share of the step's, and never nothing.
+    assert answer["head_ms"] > 0
+    for nonsense in ({"line_scores": {"texts": 3}}, {"line_scores": None}, {"other": 1}):
+        reply = linehead_site.chat(server.base_url, name, ["Look."], nonsense)
+        assert reply["choices"][0]["message"]["content"]
 
 
 def test_the_arm_prunes_by_the_servers_scores(tmp_path: Path, overrides: list[str]) -> None:
@@ -139,7 +178,6 @@ def test_the_arm_prunes_by_the_servers_scores(tmp_path: Path, overrides: list[st
         *vllm_site.overrides("tiny"),
         *overrides,
         "+arm@arms.swe_pruner_pro=swe_pruner_pro",
-        # A random head is never sure: all its scores are near one half.
         "arms.swe_pruner_pro.policy.threshold=0.5",
         "arms.swe_pruner_pro.policy.min_chars=200",
         *("~arms.sham_cleanup", "~arms.no_plan", "~arms.plan_prune"),
@@ -153,7 +191,52 @@ def test_the_arm_prunes_by_the_servers_scores(tmp_path: Path, overrides: list[st
     outputs = [o for a in answers for o in a["answer"]["line_scores"]["outputs"]]
     assert all("error" not in output for output in outputs)
     assert all(0 <= s <= 1 for output in outputs for s in output["scores"])
+    assert all(a["answer"]["line_scores"]["head_ms"] > 0 for a in answers)
     # Exact accounting and server agree on every call, with rewritten outputs too.
     assert [c["cached_tokens"] for c in calls] == [c["lcp_block_tokens"] for c in calls]
     edits = ds.dataset(Layout(results).table("calls"), format="parquet").to_table().to_pylist()
     assert any("line_prune" in (c["view_edits"] or "") for c in edits)
+
+
+def test_engines_in_which_nobody_compared_scores_are_refused_with_the_flag_that_helps(
+    python_path: str, require: Callable[..., None]
+) -> None:
+    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
+    words = linehead_site.engine_words(Path("head"), "Qwen3ForCausalLM")
+    plain = {
+        "model": str(vllm_site.model_path("tiny")),
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+        **{name.replace("-", "_"): value for name, value in words.items()},
+    }
+    ngram = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}
+    cases = {
+        "plain": plain,
+        "parallel": {**plain, "tensor_parallel_size": 2},
+        "stages": {**plain, "pipeline_parallel_size": 2},
+        "graphs": {**plain, "enforce_eager": False},
+        "drafts": {**plain, "speculative_config": ngram},
+        "no head": {**plain, "kv_transfer_config": None},
+    }
+    printed = linehead_site.in_vllm(
+        "-c", linehead_site.REFUSALS, json.dumps(cases), python_path=python_path
+    )
+    line = next(line for line in printed.splitlines() if line.startswith("TOLD "))
+    told = json.loads(line.removeprefix("TOLD "))
+    assert set(told) == {"parallel", "stages", "graphs", "drafts", "no head"}
+    assert "--tensor-parallel-size 1; add that, or" in told["parallel"]
+    assert "--pipeline-parallel-size 1" in told["stages"]
+    assert "--enforce-eager" in told["graphs"]
+    assert "no speculative decoding" in told["drafts"]
+    assert "docs/linehead.md" in told["no head"]
+
+
+def test_scores_equal_those_of_transformers_on_real_weights(
+    tmp_path: Path, python_path: str, require: Callable[..., None]
+) -> None:
+    require("vllm", vllm_site.found("smollm2"), remedy=vllm_site.REMEDY)
+    head = linehead_site.random_head("smollm2", tmp_path / "head", python_path)
+    # In float32 a token's keys and values take 46 kB; the window has 8,192 tokens.
+    words = linehead_site.sweep_words(head, "LlamaForCausalLM", python_path, cache_mb=512)
+    for running in served("smollm2", words, tmp_path):
+        assert "largest difference" in compared(running, "smollm2", head, python_path)

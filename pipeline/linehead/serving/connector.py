@@ -22,7 +22,12 @@ from pipeline.context.kept_lines import OutputTokens
 from pipeline.context.line_scores import encoded, response_params, wanted_texts
 from pipeline.linehead.lengths import length_bucket
 from pipeline.linehead.serving.locate import located_outputs
-from pipeline.linehead.serving.scorer import SCORING_ERRORS, HeadMismatchError, current
+from pipeline.linehead.serving.scorer import (
+    SCORING_ERRORS,
+    HeadMismatchError,
+    Scorer,
+    current,
+)
 
 
 @dataclass(slots=True)
@@ -32,6 +37,8 @@ class Pending:
     outputs: list[OutputTokens | str]
     n_prompt: int
     blocks: list[int] = field(default_factory=list)
+    head_s: float | None = 0.0
+    """Its share, by tokens, of the head's time in the steps so far; None where not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Wanted(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is not in this 
     """From the scheduler to the workers: what to read after this step."""
 
     spans: dict[str, list[Span]] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    """Of this step's tokens, those of each request that asks for scores."""
 
 
 @dataclass
@@ -54,10 +63,12 @@ class Found(KVConnectorWorkerMetadata):  # type: ignore[misc]
     """From a worker to the scheduler."""
 
     scores: dict[str, list[list[float]] | str] = field(default_factory=dict)
+    head_s: dict[str, float | None] = field(default_factory=dict)
 
     def aggregate(self, other: "Found") -> "Found":
         """Return one worker's: with tensor parallelism all have computed the same."""
         self.scores.update(other.scores)
+        self.head_s.update(other.head_s)
         return self
 
 
@@ -78,7 +89,7 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._waiting: dict[str, Pending] = {}
         """Read or being read; their requests are not finished yet."""
         self._received: dict[str, list[list[float]] | str] = {}
-        self._read: dict[str, list[list[float]] | str] = {}
+        self._found = Found()
         self._n_errors = 0
 
     # --- the scheduler's side ---
@@ -124,6 +135,12 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             elif blocks is not None:
                 pending.blocks += list(blocks[self._group])
             self._read_when_done(wanted, req_id, cached.num_computed_tokens[place], scheduled)
+        total = scheduler_output.total_num_scheduled_tokens
+        wanted.shares = {
+            req_id: n / total
+            for req_id, n in scheduled.items()
+            if req_id in self._pending or req_id in self._waiting
+        }
         return wanted
 
     def _read_when_done(
@@ -133,11 +150,16 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if n_computed + scheduled[req_id] < pending.n_prompt:
             return
         self._waiting[req_id] = self._pending.pop(req_id)
-        wanted.spans[req_id] = [
-            Span(self._slots(pending, output), length_bucket(output.lines.n_lines))
-            for output in pending.outputs
-            if isinstance(output, OutputTokens)
-        ]
+        wanted.spans[req_id] = spans = []
+        for place, output in enumerate(pending.outputs):
+            if isinstance(output, str):
+                continue
+            try:
+                slots = self._slots(pending, output)
+            except SCORING_ERRORS as error:
+                pending.outputs[place] = f"its slots are not known: {type(error).__name__}: {error}"
+                continue
+            spans.append(Span(slots, length_bucket(output.lines.n_lines)))
 
     def _slots(self, pending: Pending, output: OutputTokens) -> list[int]:
         size = self._block_size
@@ -149,8 +171,17 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def update_connector_output(self, connector_output: Any) -> None:
         """Take what the workers have read."""
         found = connector_output.kv_connector_worker_meta
-        if isinstance(found, Found):
-            self._received.update(found.scores)
+        if not isinstance(found, Found):
+            return
+        self._received.update(found.scores)
+        for req_id, spent in found.head_s.items():
+            request = self._pending.get(req_id) or self._waiting.get(req_id)
+            if request is None:
+                continue
+            if spent is None or request.head_s is None:
+                request.head_s = None
+            else:
+                request.head_s += spent
 
     def request_finished(
         self,
@@ -164,7 +195,7 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         received = self._received.pop(req_id, "the prompt was not computed to its end")
         if waiting is None:
             return False, None
-        return False, self._response(waiting.outputs, received)
+        return False, self._response(waiting, received)
 
     def request_finished_all_groups(
         self, request: Any, block_ids: Sequence[Any]
@@ -172,12 +203,10 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """Return the same for a model with several groups of caches."""
         return self.request_finished(request, block_ids[0] if block_ids else [])
 
-    def _response(
-        self, outputs: Sequence[OutputTokens | str], received: list[list[float]] | str
-    ) -> dict[str, Any]:
+    def _response(self, asked: Pending, received: list[list[float]] | str) -> dict[str, Any]:
         rest = iter(received if isinstance(received, list) else ())
         answers: list[dict[str, Any]] = []
-        for output in outputs:
+        for output in asked.outputs:
             if isinstance(output, str):
                 answers.append({"error": output})
             elif isinstance(received, str):
@@ -185,7 +214,7 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             else:
                 answers.append(encoded(next(rest), output.lines))
         self._n_errors += sum("error" in answer for answer in answers)
-        return response_params(answers, self._n_errors)
+        return response_params(answers, self._n_errors, head_s=asked.head_s)
 
     # --- a worker's side ---
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
@@ -220,19 +249,20 @@ class LineScoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         wanted = self._get_connector_metadata()
         if not isinstance(wanted, Wanted):
             return
+        scorer = current()
+        spent = None if scorer is None else scorer.take_step_s()
+        for req_id, share in wanted.shares.items():
+            self._found.head_s[req_id] = None if spent is None else share * spent
         for req_id, spans in wanted.spans.items():
-            self._read[req_id] = _read(spans)
+            self._found.scores[req_id] = _read(scorer, spans)
 
     def build_connector_worker_meta(self) -> Found | None:
         """Return what was read in this step."""
-        if not self._read:
-            return None
-        found, self._read = Found(self._read), {}
-        return found
+        found, self._found = self._found, Found()
+        return found if found.scores or found.head_s else None
 
 
-def _read(spans: Sequence[Span]) -> list[list[float]] | str:
-    scorer = current()
+def _read(scorer: Scorer | None, spans: Sequence[Span]) -> list[list[float]] | str:
     if scorer is None:
         return "the served model has no line head"
     if scorer.failure is not None:

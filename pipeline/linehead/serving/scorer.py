@@ -7,7 +7,8 @@ on without scores. Needs PyTorch.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,13 @@ class HeadMismatchError(ValueError):
 class Scorer:
     """Scores what the model computes, and reads scores back."""
 
-    def __init__(self, path: Path, *, hidden_size: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        hidden_size: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Load the head.
 
         Raises:
@@ -54,6 +61,8 @@ class Scorer:
         self._n_columns = 1 if trained.head.lengths is None else trained.head.lengths.num_embeddings
         self._device: torch.device | None = None
         self._table: Tensor | None = None
+        self._clock = clock
+        self._step_s: float | None = 0.0
         self.layer = ""
         """The attention layer whose slots index the table."""
         self.failure: str | None = None
@@ -70,12 +79,24 @@ class Scorer:
         """Score the tokens of one step; never raises."""
         if self.failure is not None:
             return
+        started = self._clock()
         try:
             self._score(hidden, slots_by_layer)
         except SCORING_ERRORS as error:
             # Rows of this step may hold other tokens' scores now: nothing here is to be trusted.
             self.failure = f"the line head failed: {type(error).__name__}: {error}"
             _log.exception("line head switched off")
+        if self._device is None or self._device.type != "cpu":
+            # Kernels run on behind our back: the time until they were queued says nothing.
+            self._step_s = None
+        elif self._step_s is not None:
+            self._step_s += self._clock() - started
+
+    def take_step_s(self) -> float | None:
+        """Return the seconds spent since this was last asked; None where it cannot be measured."""
+        spent = self._step_s
+        self._step_s = 0.0
+        return spent
 
     def read(self, slots: Sequence[int], column: int) -> list[float]:
         """Return the scores of the tokens in `slots` for a length bucket; NaN if not scored."""
