@@ -246,9 +246,9 @@ def verified() -> list[dict[str, Any]]:
 def test_all_of_verified_is_read(verified):
     assert len(verified) == 500
     assert len({row_sha256(row) for row in verified}) == 500
-    assert all(
-        image_reference(row).startswith("docker.io/swebench/sweb.eval.x86_64.") for row in verified
-    )
+    for row in verified:
+        name = row["instance_id"].replace("__", "_1776_").lower()
+        assert image_reference(row) == f"docker.io/swebench/sweb.eval.x86_64.{name}:latest"
 
 
 def test_samples_of_verified_have_every_repository(verified):

@@ -130,7 +130,7 @@ def test_a_patch_that_only_fuzz_can_place_applies(sandbox, row, patch_of: PatchO
 
 def test_a_patch_that_is_applied_already_counts_as_applied(sandbox, row, patch_of: PatchOf) -> None:
     patch = patch_of(greet)
-    greet(Path(sandbox.workdir))
+    sandbox.upload(b"hello\n", "greeting.txt")
     # The tree is cleaned between tries, so the change must be committed to be there at the end.
     sandbox.execute("git -c user.name=t -c user.email=t@localhost commit -qam x", timeout_s=9)
     assert graded(sandbox, row, patch).grade_class is GradeClass.RESOLVED
@@ -171,11 +171,11 @@ def test_tests_that_clear_the_temporary_folder_are_graded_all_the_same(
     sandbox, row, patch_of: PatchOf
 ) -> None:
     row["eval_script"] = row["eval_script"].replace(
-        "bash tests.sh", 'bash tests.sh; rm -rf "$TMPDIR"/*'
+        "bash tests.sh", 'bash tests.sh; rm -rf "${0%/*}"'
     )
     grade = graded(sandbox, row, patch_of(greet))
     assert grade.grade_class is GradeClass.RESOLVED, grade.test_output
-    row["eval_script"] = row["eval_script"].replace("/*", "/*; sleep 60")
+    row["eval_script"] = row["eval_script"].replace('/*}"', '/*}"; sleep 60')
     assert graded(sandbox, row, patch_of(greet), 1).grade_class is GradeClass.GRADE_TIMEOUT
 
 
