@@ -29,7 +29,8 @@ from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker import grade_job
 
-SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "test_cluster.sh"
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPT = CHECKOUT / "slurm" / "test_cluster.sh"
 NODES = ("cpu1", "cpu2", "gpu1", "gpu2")
 IN_ORDER = frozenset({"idle", "mixed", "allocated", "completing"})
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
