@@ -72,41 +72,20 @@ def without_patch(patch: str | None) -> Grade:
 
 def not_applied(patch: str, *, output: str, seconds: float) -> Grade:
     """Return the grade of a patch that no official command could apply."""
-    return Grade(
-        grade_class=GradeClass.PATCH_FAILED,
-        reason=last_line(output) or "no command could apply the patch",
-        patch_exists=True,
-        patch_applied=False,
-        seconds=seconds,
-        report=ungraded_report(patch),
-        test_output=output,
-    )
+    reason = last_line(output) or "no command could apply the patch"
+    return _unseen(patch, GradeClass.PATCH_FAILED, reason, output, seconds)
 
 
 def out_of_time(patch: str, *, limit_s: float, output: str, seconds: float) -> Grade:
     """Return the grade of a patch whose tests did not end in time."""
-    return Grade(
-        grade_class=GradeClass.GRADE_TIMEOUT,
-        reason=f"tests still ran after {limit_s:g} s",
-        patch_exists=True,
-        patch_applied=False,
-        seconds=seconds,
-        report=ungraded_report(patch),
-        test_output=output,
-    )
+    reason = f"tests still ran after {limit_s:g} s"
+    return _unseen(patch, GradeClass.GRADE_TIMEOUT, reason, output, seconds)
 
 
 def out_of_bounds(patch: str, *, limit_bytes: int, output: str, seconds: float) -> Grade:
     """Return the grade of a patch whose tests printed more than any tests have reason to."""
-    return Grade(
-        grade_class=GradeClass.UNRESOLVED,
-        reason=f"tests printed more than {limit_bytes >> 20} MiB",
-        patch_exists=True,
-        patch_applied=True,
-        seconds=seconds,
-        report={**ungraded_report(patch), "patch_successfully_applied": True},
-        test_output=output,
-    )
+    reason = f"tests printed more than {limit_bytes >> 20} MiB"
+    return _unseen(patch, GradeClass.UNRESOLVED, reason, output, seconds)
 
 
 def infra_failed(patch: str | None, *, reason: str, seconds: float = 0.0) -> Grade:
@@ -148,6 +127,19 @@ def from_report(report: Mapping[str, Any], *, output: str = "", seconds: float =
         f2p_total=len(f2p["success"]) + len(f2p["failure"]),
         p2p_passed=len(p2p["success"]),
         p2p_total=len(p2p["success"]) + len(p2p["failure"]),
+    )
+
+
+def _unseen(patch: str, grade_class: GradeClass, reason: str, output: str, seconds: float) -> Grade:
+    """Return the grade of a patch that is at fault and left no log to read results from."""
+    return Grade(
+        grade_class=grade_class,
+        reason=reason,
+        patch_exists=True,
+        patch_applied=False,
+        seconds=seconds,
+        report=ungraded_report(patch),
+        test_output=output,
     )
 
 

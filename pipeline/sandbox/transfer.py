@@ -4,6 +4,7 @@ Owns the copying. The host never follows a path inside the sandbox: it would fol
 a command put there. What crosses lies in the control folder for as long as the copy takes.
 """
 
+import posixpath
 import shlex
 
 from pipeline.records.failure import DiskError, SandboxError
@@ -43,8 +44,9 @@ def upload(
         control.put(_CROSSING, data)
     except OSError as error:
         raise folders.failed(f"cannot stage an upload to {path}", error) from error
-    target = shlex.quote(_absolute(path, workdir))
-    command = f'mkdir -p -- "$(dirname -- {target})" && cat -- {seen_as}/{_CROSSING} >{target}'
+    target = _absolute(path, workdir)
+    parent = shlex.quote(posixpath.dirname(target))
+    command = f"mkdir -p -- {parent} && cat -- {seen_as}/{_CROSSING} >{shlex.quote(target)}"
     result = resident.execute_ours(command, timeout_s=_TIMEOUT_S)
     control.drop(_CROSSING)
     if result.returncode:

@@ -271,8 +271,12 @@ def test_files_cross_in_both_directions(sandbox: Sandbox) -> None:
     assert sandbox.download("deep/er/file", limit_bytes=10) == data[:10]
     sandbox.upload(b"patch", "/tmp/patch.diff")
     assert sandbox.execute("cat /tmp/patch.diff", timeout_s=20).output == "patch"
-    with pytest.raises(FileNotFoundError):
-        sandbox.download("absent", limit_bytes=10)
+    for path in ("-rf", "~/*", "a b'c\"d$e`f/\u00fcn\u00ef", "new\nline\n/file"):
+        sandbox.upload(path.encode(), path)
+        assert sandbox.download(f"/testbed/{path}", limit_bytes=99) == path.encode()
+    for path in ("absent", "deep", "/dev/zero"):
+        with pytest.raises(FileNotFoundError):
+            sandbox.download(path, limit_bytes=10)
 
 
 def test_a_file_that_cannot_be_written_is_the_sandboxs_error(sandbox: Sandbox) -> None:
