@@ -43,7 +43,7 @@ test-system: $(VENV)/.dev ## Tests on the real Slurm, Apptainer and vLLM that ar
 	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m "slurm or apptainer or vllm"
 
 test-pruner: $(VENV)/.pruner ## Tests that need the extra `pruner` (PyTorch); REQUIRE=torch: its absence fails them
-	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners)
+	REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners)
 
 test-gpu: $(VENV)/.dev ## Tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu
