@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.protocols import ChatReply
-from pipeline.spec.policy import FOCUS_ARGUMENT
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT
 
 BASH = "bash"
 

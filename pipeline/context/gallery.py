@@ -40,7 +40,7 @@ from pipeline.records.trajectory import (
     view_messages,
 )
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FOCUS_ARGUMENT
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT
 
 SOURCES: Mapping[str, str] = {
     "full_history": "the baseline of the founding proposal",

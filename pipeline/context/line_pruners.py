@@ -22,7 +22,7 @@ from pipeline.protocols import Ask, AuxRequest, CallKind, PruneRequest
 from pipeline.records.run_record import PRUNER_DECISION
 from pipeline.records.trajectory import Decision, Edit, Edits, Message, Trajectory, Turn
 from pipeline.spec.identity import digest_of, science_of
-from pipeline.spec.policy import FOCUS_ARGUMENT, LinePrunerSpec, SwePruner
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT, LinePrunerSpec, SwePruner
 
 
 class LinePrunerPolicy:

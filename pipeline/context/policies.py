@@ -22,6 +22,7 @@ from pipeline.context.self_prune import SelfPrunePolicy
 from pipeline.protocols import Policy, TokenCounter
 from pipeline.spec import policy as spec
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.line_pruner import LinePrunerSpec
 
 
 def policy_for(
@@ -82,7 +83,7 @@ def policy_for(
             return SwePrunerProPolicy(p, placeholder=arm.placeholder)
         case spec.SelfPrune() as p:
             return SelfPrunePolicy(p, placeholder=arm.placeholder)
-        case p if isinstance(p, spec.LinePrunerSpec):
+        case p if isinstance(p, LinePrunerSpec):
             return LinePrunerPolicy(p, placeholder=arm.placeholder)
         case _:
             return _plain_policy(arm)

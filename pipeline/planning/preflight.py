@@ -11,7 +11,7 @@ from pipeline.planning.prepare import Prepared
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
-from pipeline.spec.policy import LinePrunerSpec
+from pipeline.spec.line_pruner import LinePrunerSpec
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000

@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.spec.policy import LinePrunerSpec, LocalPruner, SwePruner
+from pipeline.spec.line_pruner import LinePrunerSpec, LocalPruner, SwePruner
 
 PACKAGES = ("torch", "transformers")
 

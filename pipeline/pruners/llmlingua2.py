@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.protocols import PruneRequest, PrunerError
 from pipeline.pruners.local_model import LocalModel
 from pipeline.pruners.ranking import best_within, decisions, line_means, spans_of_lines
-from pipeline.spec.policy import LlmLingua2
+from pipeline.spec.line_pruner import LlmLingua2
 
 KEEP = 1
 """The classifier's label for what is to be kept."""

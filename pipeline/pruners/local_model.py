@@ -17,7 +17,7 @@ import transformers
 
 from pipeline.context.kept_lines import IntArray, TokenLines, output_tokens
 from pipeline.protocols import PrunerError
-from pipeline.spec.policy import LocalPruner
+from pipeline.spec.line_pruner import LocalPruner
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from pipeline.protocols import PruneRequest
 from pipeline.pruners.chunks import function_chunks
 from pipeline.pruners.local_model import LocalModel
 from pipeline.pruners.ranking import decisions
-from pipeline.spec.policy import LongCodeZip
+from pipeline.spec.line_pruner import LongCodeZip
 
 
 class LongCodeZipPruner:

@@ -13,7 +13,7 @@ from pipeline.protocols import LinePruner, PruneRequest, PrunerError
 from pipeline.pruners.extra import missing_parts
 from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import (
+from pipeline.spec.line_pruner import (
     LinePrunerSpec,
     LlmLingua2,
     LongCodeZip,

@@ -10,7 +10,7 @@ from pipeline.context.kept_lines import split_lines
 from pipeline.protocols import PruneRequest, PrunerError
 from pipeline.pruners.local_model import LocalModel
 from pipeline.pruners.ranking import covered, decisions, line_windows
-from pipeline.spec.policy import Rag
+from pipeline.spec.line_pruner import Rag
 
 
 class RagPruner:

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.protocols import PruneRequest
 from pipeline.pruners.local_model import LocalModel
 from pipeline.pruners.ranking import best_within, decisions, line_means, overlapping
-from pipeline.spec.policy import SelectiveContext
+from pipeline.spec.line_pruner import SelectiveContext
 
 
 class SelectiveContextPruner:

@@ -15,7 +15,7 @@ from pipeline.context.kept_lines import BoolArray, count_lines, split_lines
 from pipeline.protocols import PruneRequest, PrunerError
 from pipeline.pruners.ranking import decisions
 from pipeline.serving.connections import Connections, NotSentError, TransientError
-from pipeline.spec.policy import SwePruner
+from pipeline.spec.line_pruner import SwePruner
 
 TRIES = 3
 CONNECT_TIMEOUT_S = 10.0

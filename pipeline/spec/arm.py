@@ -9,14 +9,9 @@ from typing import Literal
 
 from pipeline.spec.bounds import Amount
 from pipeline.spec.identity import Runtime, Science
-from pipeline.spec.policy import (
-    DiscardAnytime,
-    PlanPrune,
-    PlanPruneCached,
-    PolicySpec,
-    Strict,
-    SwePruner,
-)
+from pipeline.spec.line_pruner import SwePruner
+from pipeline.spec.policy import DiscardAnytime, PlanPrune, PlanPruneCached, PolicySpec
+from pipeline.spec.strict import Strict
 
 MatchOn = Literal["mean_prompt", "peak", "removed_tokens", "total_input"]
 

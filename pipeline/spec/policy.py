@@ -1,26 +1,23 @@
 """Parameters of every context policy: one frozen dataclass a policy, told apart by `kind`.
 
 Each docstring names the rule in short; METHODS sections 1 and 2 have it in full, and the module of
-the same name in `pipeline/context` carries it out. Every field that decides what the model sees is
-science; where a line pruner's model lies and runs is not. Nothing here decides anything itself.
+the same name in `pipeline/context` carries it out. Every field decides what the model sees, so all
+of them are science. Nothing here decides anything itself. Pruners with a model of their own are
+`line_pruner`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline.spec.bounds import Amount, Count, Natural, Seconds, Share
-from pipeline.spec.identity import Runtime, Science
+from pipeline.spec.bounds import Amount, Count, Natural, Share
+from pipeline.spec.identity import Science
+from pipeline.spec.line_pruner import LlmLingua2, LongCodeZip, Rag, SelectiveContext, SwePruner
+from pipeline.spec.strict import Strict
 
 PLACEHOLDER = "[Earlier command output omitted.]"
 """What stands where an output was pruned, unless an arm or a sweep says otherwise."""
-
-
-class Strict:
-    """Base of specs whose misspelt keys are refused by the parser."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,105 +266,6 @@ class SelfPrune(Strict):
     fill_gaps: Science[bool] = True
     temperature: Science[Amount] = 0.0
     max_tokens: Science[Count | None] = None
-
-
-FOCUS_ARGUMENT = "context_focus_question"
-"""The optional argument of the bash tool in which the agent says what it wants to know."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinePruning(Strict):
-    """What every line pruner has: from which size on it acts, and what it may have to be told."""
-
-    min_chars: Science[Natural] = 500
-    """Shorter outputs are left alone."""
-    query_chars: Science[Count] = 2000
-    """Longest query that is put to the pruner; its end is kept."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalPruning(LinePruning):
-    """A line pruner whose model runs in the worker."""
-
-    model: Science[str]
-    """Name on the hub, looked for in the offline cache, or a folder."""
-    revision: Science[str | None] = None
-    path: Runtime[str | None] = None
-    """Folder where the model was staged, instead of the cache."""
-    device: Runtime[str] = "cpu"
-    """As PyTorch names it: `cpu`, `cuda`, `cuda:1`."""
-    dtype: Science[Literal["float32", "bfloat16"]] = "float32"
-    window_tokens: Science[Count] = 512
-    """Most tokens that the model sees at once, special ones included."""
-    batch_windows: Runtime[Count] = 8
-    """Windows in one forward pass, which bounds the memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LlmLingua2(LocalPruning):
-    """A token classifier says what is worth keeping; the best lines stay up to a rate."""
-
-    kind: Science[Literal["llmlingua2"]] = "llmlingua2"
-    rate: Science[Share] = 0.33
-    """Share of the output's tokens that stays."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectiveContext(LocalPruning):
-    """Lines that a language model could have guessed go."""
-
-    kind: Science[Literal["selective_context"]] = "selective_context"
-    reduce_ratio: Science[Share] = 0.5
-    """Share of the output's tokens that goes."""
-    window_tokens: Science[Count] = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class LongCodeZip(LocalPruning):
-    """Functions that make the query less surprising stay, up to a rate."""
-
-    kind: Science[Literal["longcodezip"]] = "longcodezip"
-    rate: Science[Share] = 0.5
-    chunk_lines: Science[Count] = 40
-    """Longest chunk, where an output has no functions or very long ones."""
-    window_tokens: Science[Count] = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rag(LocalPruning):
-    """A reranker picks the windows of lines that best fit the query."""
-
-    kind: Science[Literal["rag"]] = "rag"
-    window_lines: Science[Count] = 40
-    overlap_lines: Science[Natural] = 10
-    keep_windows: Science[Count] = 3
-    window_tokens: Science[Count] = 1024
-
-    def __post_init__(self) -> None:
-        if self.overlap_lines >= self.window_lines:
-            raise ValueError(
-                f"overlap_lines is {self.overlap_lines}; it must be below window_lines"
-                f" ({self.window_lines})"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SwePruner(LinePruning):
-    """A 0.6B reranker behind HTTP keeps what answers the agent's own question."""
-
-    kind: Science[Literal["swe_pruner"]] = "swe_pruner"
-    model: Science[str] = "unnamed"
-    """Which model the server has: another one is another treatment."""
-    threshold: Science[Share] = 0.5
-    chunk_overlap_tokens: Science[Natural] = 50
-    url: Runtime[str | None] = None
-    """Address of the server, such as http://127.0.0.1:8000; must be given."""
-    timeout_s: Runtime[Seconds] = 60.0
-
-
-LocalPruner = LlmLingua2 | SelectiveContext | LongCodeZip | Rag
-LinePrunerSpec = LocalPruner | SwePruner
-"""Arms with a line pruner beside the model server."""
 
 
 PolicySpec = Annotated[

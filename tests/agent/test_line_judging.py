@@ -15,7 +15,7 @@ from pipeline.protocols import LinePruner, PruneRequest, PrunerError
 from pipeline.records.rows import call_rows, run_row
 from pipeline.records.trajectory import Trajectory
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FOCUS_ARGUMENT, Rag, SwePruner
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT, Rag, SwePruner
 from tests.agent.rollouts import FULL, contents, rebuilt, rollout
 from tests.fakes import WordCounter, bash, call, says, submits
 from tests.records.samples import full_run

@@ -14,7 +14,7 @@ from pipeline.context.kept_lines import FILTERED, kept_text, split_lines
 from pipeline.context.line_pruners import LinePrunerPolicy, focus_question, with_cheap_gaps
 from pipeline.protocols import AuxReply, AuxRequest, CallKind
 from pipeline.records.trajectory import Decision, Edit, Message, ToolCall, Turn
-from pipeline.spec.policy import FOCUS_ARGUMENT, LlmLingua2, Rag, SwePruner
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT, LlmLingua2, Rag, SwePruner
 from tests.context.test_line_prune import Run
 
 LONG = "".join(f"line number {i} of a long output\n" for i in range(9))

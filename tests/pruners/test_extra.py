@@ -13,7 +13,8 @@ from pipeline.pruners.extra import missing_parts
 from pipeline.pruners.pool import Guarded, PrunerPool
 from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FullHistory, Rag, SwePruner
+from pipeline.spec.line_pruner import Rag, SwePruner
+from pipeline.spec.policy import FullHistory
 from tests.pruners.outputs import request
 from tests.pruners.prune_server import PruneServer
 

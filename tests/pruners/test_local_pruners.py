@@ -10,7 +10,7 @@ import pytest
 from pipeline.context.kept_lines import count_lines
 from pipeline.protocols import LinePruner, PrunerError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import LlmLingua2, LongCodeZip, Rag, SelectiveContext
+from pipeline.spec.line_pruner import LlmLingua2, LongCodeZip, Rag, SelectiveContext
 from tests.linehead.extra import need_torch
 from tests.pruners.outputs import ODD, request, shown
 

@@ -7,7 +7,7 @@ import pytest
 from pipeline.context.kept_lines import count_lines
 from pipeline.protocols import PrunerError
 from pipeline.pruners.swe_pruner import TRIES, SwePrunerClient, kept_of
-from pipeline.spec.policy import SwePruner
+from pipeline.spec.line_pruner import SwePruner
 from tests.pruners.outputs import ODD, request, shown
 from tests.pruners.prune_server import Answer, PruneServer
 

@@ -11,7 +11,7 @@ from pipeline.serving.sim.recipe import RecipeBook, load_recipes
 from pipeline.serving.sim.sight import read_of, recall_of
 from pipeline.serving.sim.speech import Reply
 from pipeline.serving.sim.view import NUDGE, view_of
-from pipeline.spec.policy import FOCUS_ARGUMENT
+from pipeline.spec.line_pruner import FOCUS_ARGUMENT
 from tests.serving.sim_world import (
     BASH_TOOL,
     PLACEHOLDER,
