@@ -4,13 +4,14 @@ It computes with Transformers, so that what comes over the wire can be compared;
 statuses makes it fail first. That vLLM itself answers so is tests/system's to show.
 """
 
+import contextlib
 import json
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.linehead.extra import need_torch
 
@@ -22,41 +23,18 @@ from transformers import AutoModel  # noqa: E402
 from pipeline.linehead.backbone import DTYPES  # noqa: E402
 
 
+@dataclass
 class PoolingServer:
-    """Serves the states of the backbone in a folder."""
+    """What the server answers with, and what it was asked."""
 
-    def __init__(
-        self, backbone: Path, *, failures: Iterable[int] = (), max_model_len: int = 8192
-    ) -> None:
-        self.model = AutoModel.from_pretrained(backbone).eval()
-        self.requests: list[dict[str, Any]] = []
-        """Bodies that were answered."""
-        self.failures = list(failures)
-        """Statuses of the next answers, before any good one."""
-        self.max_model_len = max_model_len
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
-
-    @property
-    def base_url(self) -> str:
-        """The URL that `features` is given."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    model: Any
+    max_model_len: int
+    failures: list[int]
+    """Statuses of the next answers, before any good one."""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    """Bodies that were answered."""
+    base_url: str = ""
+    """The URL that `features` is given."""
 
     def rows(self, body: dict[str, Any]) -> bytes:
         """Return the states of all tokens of a prompt, as bytes."""
@@ -66,6 +44,23 @@ class PoolingServer:
         if body["use_activation"]:
             hidden = torch.nn.functional.normalize(hidden, dim=-1)
         return hidden.to(DTYPES[body["embed_dtype"]]).view(torch.uint8).numpy().tobytes()
+
+
+@contextlib.contextmanager
+def pooling_server(
+    backbone: Path, *, failures: Iterable[int] = (), max_model_len: int = 8192
+) -> Iterator[PoolingServer]:
+    """Serve the states of the backbone in a folder."""
+    model = AutoModel.from_pretrained(backbone).eval()
+    server = PoolingServer(model=model, max_model_len=max_model_len, failures=list(failures))
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    server.base_url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    with http, ThreadPoolExecutor(1) as thread:
+        thread.submit(http.serve_forever, 0.02)
+        try:
+            yield server
+        finally:
+            http.shutdown()
 
 
 def _handler(server: PoolingServer) -> type[BaseHTTPRequestHandler]:

@@ -41,6 +41,12 @@ def test_scores_and_lines_come_back_as_they_were(tokens, seed):
     assert found.lines.n_lines == lines.n_lines
 
 
+def test_the_heads_time_is_told_in_milliseconds_or_as_unknown():
+    told = response_params([], 0, head_s=0.0123456)["line_scores"]["head_ms"]
+    assert told == 12.346
+    assert response_params([], 0)["line_scores"]["head_ms"] is None
+
+
 def test_a_question_carries_the_texts_in_order():
     assert wanted_texts(over_the_wire(request_params(["a\n", "é"]))) == ["a\n", "é"]
 

@@ -18,7 +18,7 @@ from pipeline.linehead.served_backbone import continued, served_backbone  # noqa
 from pipeline.linehead.settings import FeatureJob  # noqa: E402
 from pipeline.records.failure import ServerError  # noqa: E402
 from tests.linehead.labelled import labelled_runs  # noqa: E402
-from tests.linehead.pooling_server import PoolingServer  # noqa: E402
+from tests.linehead.pooling_server import pooling_server  # noqa: E402
 from tests.linehead.tiny import tiny_backbone  # noqa: E402
 
 
@@ -44,7 +44,7 @@ def states_in(folder):
 
 
 def test_a_servers_states_are_those_of_transformers(job, tmp_path, backbone):
-    with PoolingServer(backbone) as server:
+    with pooling_server(backbone) as server:
         run(replace(job, source="vllm", base_url=server.base_url))
     here = replace(job, out=str(tmp_path / "here"))
     run(here)
@@ -57,7 +57,7 @@ def test_a_servers_states_are_those_of_transformers(job, tmp_path, backbone):
 
 
 def test_outputs_of_a_run_are_one_request(job, backbone):
-    with PoolingServer(backbone) as server:
+    with pooling_server(backbone) as server:
         printed = run(replace(job, source="vllm", base_url=server.base_url))
     assert "9 outputs" in printed
     assert len(server.requests) == 3
@@ -65,7 +65,7 @@ def test_outputs_of_a_run_are_one_request(job, backbone):
 
 def test_a_server_that_fails_is_asked_again(job, backbone):
     waits = []
-    with PoolingServer(backbone, failures=[503, 500]) as server:
+    with pooling_server(backbone, failures=[503, 500]) as server:
         source = served_backbone(
             replace(job, source="vllm", base_url=server.base_url), sleep=waits.append
         )
@@ -78,7 +78,7 @@ def test_a_server_that_fails_is_asked_again(job, backbone):
 def test_a_stopped_job_goes_on_and_ends_with_the_same_states(job, tmp_path, backbone):
     given = [f"labels={job.labels}", f"trajectories=[{job.trajectories[0]}]", "shard_mb=0.0001",
              f"backbone={backbone}", f"out={tmp_path / 'stopped'}", "source=vllm"]  # fmt: skip
-    with PoolingServer(backbone) as server:
+    with pooling_server(backbone) as server:
         words = [*given, f"base_url={server.base_url}"]
         assert main(["features", *words]) == 0
         whole = states_in(tmp_path / "stopped")
@@ -97,7 +97,7 @@ def test_a_stopped_job_goes_on_and_ends_with_the_same_states(job, tmp_path, back
 def test_features_of_one_source_are_never_mixed_with_the_others(job, backbone):
     run(job)
     with (
-        PoolingServer(backbone) as server,
+        pooling_server(backbone) as server,
         pytest.raises(ValueError, match="give another out=FOLDER"),
     ):
         run(replace(job, source="vllm", base_url=server.base_url))
@@ -107,16 +107,16 @@ def test_what_is_wrong_with_a_server_is_said(job, backbone, tmp_path):
     served = replace(job, source="vllm")
     with pytest.raises(ValueError, match=r"needs base_url=.*--runner pooling"):
         run(served)
-    with PoolingServer(backbone, max_model_len=100) as server:
+    with pooling_server(backbone, max_model_len=100) as server:
         here = replace(served, base_url=server.base_url)
         with pytest.raises(ValueError, match="the server takes 100"):
             run(here)
-    with PoolingServer(backbone, failures=[400]) as server:
+    with pooling_server(backbone, failures=[400]) as server:
         here = replace(served, base_url=server.base_url)
         with pytest.raises(ServerError, match=r"refuses /pooling: HTTP 400.*on purpose"):
             run(here)
     other = tiny_backbone(tmp_path / "wider", hidden_size=32)
-    with PoolingServer(other) as server:
+    with pooling_server(other) as server:
         here = replace(served, base_url=server.base_url)
         with pytest.raises(ServerError, match="is it the backbone"):
             run(here)

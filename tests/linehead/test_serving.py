@@ -5,6 +5,7 @@ from tests.linehead.extra import need_torch
 need_torch()
 
 from dataclasses import asdict  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -12,6 +13,7 @@ import torch  # noqa: E402
 from pipeline.context.kept_lines import OutputTokens  # noqa: E402
 from pipeline.linehead.checkpoint import load_head, save_head  # noqa: E402
 from pipeline.linehead.head import LineHead  # noqa: E402
+from pipeline.linehead.serving.engine_check import check_supported  # noqa: E402
 from pipeline.linehead.serving.locate import located_outputs  # noqa: E402
 from pipeline.linehead.serving.scorer import HeadMismatchError, Scorer  # noqa: E402
 from pipeline.linehead.settings import HeadSettings  # noqa: E402
@@ -134,6 +136,24 @@ def test_a_head_that_fails_is_off_says_why_and_raises_nothing(head, caplog):
     assert all(s != s for s in scorer.read([0, 1, 2], 0))
 
 
+def test_the_heads_time_is_added_up_until_it_is_asked_for(head):
+    ticks = iter((1.0, 1.5, 7.0, 7.25, 9.0, 9.125))
+    scorer = Scorer(head, hidden_size=6, clock=lambda: next(ticks))
+    for _ in range(2):
+        scorer.after_forward(torch.randn(3, 6), {})
+    assert scorer.take_step_s() == 0.75
+    scorer.after_forward(torch.randn(3, 6), {})
+    assert scorer.take_step_s() == 0.125
+    assert scorer.take_step_s() == 0.0
+
+
+def test_on_a_device_that_computes_behind_our_back_the_heads_time_is_unknown(head):
+    scorer = Scorer(head, hidden_size=6)
+    scorer.after_forward(torch.randn(3, 6, device="meta"), {})
+    assert scorer.failure is None
+    assert scorer.take_step_s() is None
+
+
 def test_before_the_cache_exists_tokens_are_scored_and_nothing_is_kept(head):
     scorer = Scorer(head, hidden_size=6)
     scorer.after_forward(torch.randn(3, 6), {"layer.0": torch.tensor([0, 1, 2])})
@@ -143,3 +163,47 @@ def test_before_the_cache_exists_tokens_are_scored_and_nothing_is_kept(head):
 def test_a_head_of_another_width_is_refused(head):
     with pytest.raises(HeadMismatchError, match="hidden size 6; the served model has 8"):
         Scorer(head, hidden_size=8)
+
+
+# --- engines -------------------------------------------------------------------------------------
+def engine(*, head=True, untested=False, **more):
+    """Return what is read of vLLM's configuration; tests/system reads a real one."""
+    extra = {"head": "folder", **({"allow_untested": True} if untested else {})}
+    given = {"stages": 1, "parallel": 1, "eager": True, "v2": False, "drafts": None, **more}
+    return SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra if head else None),
+        parallel_config=SimpleNamespace(
+            pipeline_parallel_size=given["stages"], tensor_parallel_size=given["parallel"]
+        ),
+        model_config=SimpleNamespace(enforce_eager=given["eager"]),
+        speculative_config=given["drafts"],
+        use_v2_model_runner=given["v2"],
+    )
+
+
+UNTESTED = {
+    "--tensor-parallel-size 1": {"parallel": 2},
+    "--enforce-eager": {"eager": False},
+    "VLLM_USE_V2_MODEL_RUNNER=0": {"v2": True},
+    "no speculative decoding": {"drafts": object()},
+}
+
+
+@pytest.mark.parametrize(("needed", "changed"), UNTESTED.items())
+def test_what_nobody_compared_is_refused_unless_it_is_allowed(needed, changed):
+    with pytest.raises(HeadMismatchError, match=f"only with {needed}; add that, or .*compare"):
+        check_supported(engine(**changed))
+    check_supported(engine(**changed, untested=True))
+
+
+def test_everything_that_is_missing_is_named_at_once():
+    with pytest.raises(HeadMismatchError, match="size 1, --enforce-eager, VLLM_USE_V2"):
+        check_supported(engine(parallel=2, eager=False, v2=True))
+
+
+def test_pipeline_stages_are_refused_whatever_is_allowed_and_so_is_a_server_without_a_head():
+    check_supported(engine())
+    with pytest.raises(HeadMismatchError, match="--pipeline-parallel-size 1"):
+        check_supported(engine(stages=2, untested=True))
+    with pytest.raises(HeadMismatchError, match=r"docs/linehead\.md"):
+        check_supported(engine(head=False))
