@@ -185,6 +185,15 @@ def test_a_command_that_kills_its_shell_costs_only_itself(sandbox: Sandbox) -> N
     assert sandbox.execute("cat kept", timeout_s=20).output == "x\n"
 
 
+def test_a_command_that_halts_its_shell_costs_only_itself(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.sandbox.resident._REPLY_AFTER_KILL_S", 0.2)
+    result = sandbox.execute("echo x > kept; echo bye; kill -STOP $PPID", timeout_s=1)
+    assert (result.output, result.timed_out) == ("bye\n", True)
+    assert sandbox.execute("cat kept", timeout_s=20).output == "x\n"
+
+
 PLANT = """
 for name in order out; do for n in {1..20}; do THING /.sandbox/$name.$n; done; done
 for name in transfer runner commands replies life; do

@@ -94,8 +94,9 @@ def test_a_registry_image_is_pinned_to_its_digest() -> None:
     assert origin.uri(REFERENCE, None) == f"docker://{REFERENCE}"
 
 
-def test_a_mirror_takes_the_place_of_the_registry() -> None:
-    origin = Origin(kind="registry", place="mirror.example.org:5000/hub/")
+@pytest.mark.parametrize("scheme", ["", "https://", "docker://"])
+def test_a_mirror_takes_the_place_of_the_registry(scheme: str) -> None:
+    origin = Origin(kind="registry", place=f"{scheme}mirror.example.org:5000/hub/")
     path = REFERENCE.removeprefix("docker.io/")
     assert origin.uri(REFERENCE, None) == f"docker://mirror.example.org:5000/hub/{path}"
     pinned = origin.uri(REFERENCE, DIGEST)

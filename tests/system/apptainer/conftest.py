@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sandbox.apptainer import ApptainerSandboxes
-from pipeline.sandbox.box import Box
-from pipeline.sandbox.images import ImageStore
-from tests.sandbox.promises import LIMITS, ROW, materialise
-from tests.system.apptainer.toy_image import REMEDY, toy_image, toy_rootfs
+# Tests of other folders are run here too; they have to be known as such before they are imported.
+pytest.register_assert_rewrite("tests.sandbox.promises", "tests.grading.test_harness")
+
+from pipeline.sandbox.apptainer import ApptainerSandboxes  # noqa: E402
+from pipeline.sandbox.box import Box  # noqa: E402
+from pipeline.sandbox.images import ImageStore  # noqa: E402
+from tests.sandbox.promises import LIMITS, ROW, materialise  # noqa: E402
+from tests.system.apptainer.toy_image import REMEDY, toy_image, toy_rootfs  # noqa: E402
 
 if os.geteuid() == 0:
     collect_ignore_glob = ["test_*.py"]
