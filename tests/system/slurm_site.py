@@ -42,10 +42,9 @@ SWEEP = (
     "instances.ids=[toy__ledger-1,toy__tabular-1]",
     "~arms.no_plan",
     "~arms.sham_cleanup",
-    "agent.step_limit=10",
     "agent.expected_wall_s=5",
     "grade_timeout_s=60",
-    "model.sim.latency_ms=400",
+    "model.sim.latency_ms=80",
     "analyze=false",
 )
 ON_SLURM = (

@@ -45,7 +45,7 @@ def short_of_time(
         "cluster.rollout.extra={nodelist: gpu2}",
         "cluster.signal_delay_s=30",
         "agent.expected_wall_s=2",
-        "model.sim.latency_ms=2400",
+        "model.sim.latency_ms=600",
         grade_here=True,
     )
     assert sweep.launch() == 0
@@ -100,7 +100,7 @@ def test_a_dead_node_is_replaced_while_its_orphan_still_runs(
 ) -> None:
     # Not on the node of the sweep that is short of time.
     elsewhere = "cluster.rollout.extra={exclude: gpu2}"
-    sweep = launched(sweeps, tmp_path, "model.sim.latency_ms=1000", elsewhere)
+    sweep = launched(sweeps, tmp_path, "model.sim.latency_ms=250", elsewhere)
     sweep.wait_for_a_middle()
     (job,) = sweep.rollout_jobs()
     node = cluster.run("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
