@@ -6,12 +6,15 @@ Each is taken up where an earlier call ended, and ends with a manifest of digest
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.benchmarks.registry import benchmark_rows
 from pipeline.benchmarks.rows import DatasetError, image_reference, select_rows
 from pipeline.benchmarks.staging import stage_dataset
+from pipeline.planning.config import ConfigError, sweep_spec
+from pipeline.planning.prepare import rows_of
 from pipeline.records.failure import InfraError
 from pipeline.sandbox.fetching import FetchOptions
 from pipeline.sandbox.images import ImageStore, verify
@@ -26,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (InfraError, DatasetError, ModelFilesError, OSError) as error:
+    except (ConfigError, InfraError, DatasetError, ModelFilesError, OSError) as error:
         print(f"stage: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -37,13 +40,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
-    rows = select_rows(
-        benchmark_rows("toy" if options.toy else "swebench", options.dataset),
-        instance_ids=options.only,
-        limit=options.limit,
-    )
-    store = ImageStore(options.to, image_reference)
-    options.to.mkdir(parents=True, exist_ok=True)
+    rows, folder = _wanted(options)
+    store = ImageStore(folder, image_reference)
+    folder.mkdir(parents=True, exist_ok=True)
     references = list(dict.fromkeys(image_reference(row) for row in rows))
     if options.verify:
         broken = verify(store, references)
@@ -75,6 +74,26 @@ def _images(options: argparse.Namespace) -> int:
     return 1 if report.failed else 0
 
 
+def _wanted(options: argparse.Namespace) -> tuple[Sequence[Mapping[str, Any]], Path]:
+    """Return the rows whose images are wanted, and where they go.
+
+    Raises:
+        ConfigError: launch would refuse the sweep's words, or no folder is named.
+    """
+    folder: Path | None = options.to
+    rows: Sequence[Mapping[str, Any]]
+    if options.sweep is None:
+        rows = benchmark_rows("toy" if options.toy else "swebench", options.dataset)
+    else:
+        spec = sweep_spec(options.sweep)
+        rows = rows_of(spec)
+        if folder is None and spec.cluster.images is not None:
+            folder = Path(spec.cluster.images)
+    if folder is None:
+        raise ConfigError("say where the images go: --to FOLDER")
+    return select_rows(rows, instance_ids=options.only, limit=options.limit), folder
+
+
 def _origin(options: argparse.Namespace) -> Origin:
     if options.archives:
         return Origin(kind="archives", place=str(options.archives.resolve()))
@@ -102,7 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     rows = images.add_mutually_exclusive_group(required=True)
     rows.add_argument("--dataset", type=Path, metavar="FILE", help="rows that name the images")
     rows.add_argument("--toy", action="store_true", help="the toy benchmark's images")
-    images.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where they go")
+    rows.add_argument("--sweep", nargs="+", metavar="WORD", help="launch's words: what they need")
+    images.add_argument(
+        "--to", type=Path, metavar="FOLDER", help="where they go (--sweep: its cluster.images)"
+    )
     images.add_argument("--only", nargs="+", metavar="ID", help="these instances")
     images.add_argument("--limit", type=int, metavar="N", help="the first N instances")
     places = images.add_mutually_exclusive_group()

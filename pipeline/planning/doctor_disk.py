@@ -149,7 +149,7 @@ def _scratch(spec: SweepSpec) -> Iterator[Check]:
 
 def _images(spec: SweepSpec) -> Check:
     folder = spec.cluster.images
-    stage = "python -m pipeline.stage images --help"
+    stage = "python -m pipeline.stage images --sweep, with launch's words"
     if folder is None:
         return fail("images", "no folder named", "cluster.images=DIR")
     n_images = len(list(Path(folder).glob("*.sif"))) if Path(folder).is_dir() else 0

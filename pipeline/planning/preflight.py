@@ -134,8 +134,8 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
         yield Problem(
             field="cluster.images",
             message=(
-                f"{len(missing)} images are not staged in {folder} ({named}); stage them first, "
-                "see: python -m pipeline.stage images --help"
+                f"{len(missing)} images are not staged in {folder} ({named}); stage them first: "
+                "python -m pipeline.stage images --sweep, with the words of this launch"
             ),
         )
 

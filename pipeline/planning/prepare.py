@@ -34,8 +34,7 @@ def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
         DatasetError, ValueError: rows that are missing, malformed or not in the dataset.
         SandboxError: the record of a staged image is broken.
     """
-    path = Path(spec.benchmark.dataset) if spec.benchmark.dataset else None
-    rows = sweep_rows(spec, benchmark_rows(spec.benchmark.name, path))
+    rows = rows_of(spec)
     rows_sha256 = {str(row["instance_id"]): row_sha256(row) for row in rows}
     commit, dirty = git_state()
     lock = Lock(
@@ -58,6 +57,16 @@ def _image_digests(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> dict[s
     if spec.sandbox != "apptainer" or spec.cluster.images is None:
         return {}
     return ImageStore(Path(spec.cluster.images), image_reference).digests(rows)
+
+
+def rows_of(spec: SweepSpec) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of the sweep's instances.
+
+    Raises:
+        DatasetError, ValueError: rows that are missing, malformed or not in the dataset.
+    """
+    path = Path(spec.benchmark.dataset) if spec.benchmark.dataset else None
+    return sweep_rows(spec, benchmark_rows(spec.benchmark.name, path))
 
 
 def sweep_rows(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.benchmarks.rows import load_rows
+from pipeline.benchmarks.rows import image_reference, load_rows
 from pipeline.benchmarks.toy.rows import toy_rows
+from pipeline.planning.config import sweep_spec
+from pipeline.planning.prepare import rows_of
 from pipeline.stage import main
 
 
@@ -96,3 +98,24 @@ def test_images_are_estimated_without_fetching(
     assert "images to fetch" in capsys.readouterr().out
     assert main(["images", "--toy", "--to", to, "--verify"]) == 1
     assert "broken or missing" in capsys.readouterr().out
+
+
+def test_the_images_of_a_sweep_are_those_of_its_instances_in_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["+sweep=demo", "instances.sample=3", f"cluster.images={tmp_path}/images"]
+    ids = {str(row["instance_id"]) for row in rows_of(sweep_spec(words))}
+    assert main(["images", "--sweep", *words, "--verify"]) == 1
+    said = capsys.readouterr().out
+    assert "0 of 3 images are whole" in said
+    assert {line for line in said.splitlines() if "missing" in line} == {
+        f"broken or missing: {image_reference(row)}"
+        for row in toy_rows()
+        if row["instance_id"] in ids
+    }
+    assert (tmp_path / "images").is_dir()
+
+
+def test_without_a_folder_for_images_nothing_is_staged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["images", "--toy", "--verify"]) == 1
+    assert "--to FOLDER" in capsys.readouterr().err
