@@ -104,7 +104,10 @@ def report(totals):
 
 
 def told(totals):
-    return ", ".join(f"{name} {t.wall_s:.1f} s ({t.cpu_s:.1f} CPU)" for name, t in totals.items())
+    return ", ".join(
+        f"{name} {t.wall_s:.1f} s ({t.cpu_s:.1f} CPU, {t.head_s:.2f} head)"
+        for name, t in totals.items()
+    )
 
 
 def started(options, name):
@@ -128,6 +131,8 @@ def started(options, name):
         f"model.serve.model_path={options.model.resolve()}",
         f"model.serve.flags=[{quoted}]",
         "model.serve.dtype=float32",
+        # One thread: threads that wait for each other on a busy machine would count as work.
+        "model.serve.env={OMP_NUM_THREADS: '1', VLLM_CPU_OMP_THREADS_BIND: nobind}",
     ]
     (model,) = sweep_spec(words).models.values()
     log = options.work / f"{name}.log"

@@ -45,7 +45,8 @@ class Outcome:
 
     name: str
     n_tokens: int
-    cached_tokens: int
+    cached_tokens: int | None
+    """None: none were, or the server does not say (--enable-prompt-tokens-details)."""
     max_difference: float
     """Inf where scores are missing."""
     extra_bytes: int
@@ -89,8 +90,9 @@ def main(arguments: Sequence[str]) -> int:
     asked = [*_in_a_row(options), *_at_once(options)]
     outcomes = [_compared(case, reply, reference) for case, reply in asked]
     for outcome in outcomes:
+        cached = "-" if outcome.cached_tokens is None else outcome.cached_tokens
         print(
-            f"{outcome.name:<34} {outcome.n_tokens:>5} scores, {outcome.cached_tokens:>5} prompt "
+            f"{outcome.name:<34} {outcome.n_tokens:>5} scores, {cached:>5} prompt "
             f"tokens cached, off by {outcome.max_difference:.1e}, {outcome.extra_bytes} bytes "
             f"{outcome.problem}"
         )
@@ -110,11 +112,11 @@ def _compared(case: Case, reply: dict[str, Any], reference: Reference) -> Outcom
         gap = np.abs(found.scores - truth)
         worst = max(worst, float(np.where(np.isnan(gap), np.inf, gap).max()))
         n_tokens += len(truth)
-    details = reply["usage"].get("prompt_tokens_details") or {}
+    details = reply["usage"].get("prompt_tokens_details")
     return Outcome(
         name=case.name,
         n_tokens=n_tokens,
-        cached_tokens=details.get("cached_tokens") or 0,
+        cached_tokens=None if details is None else details.get("cached_tokens") or 0,
         max_difference=worst,
         extra_bytes=len(json.dumps(params)),
         problem=problem,
