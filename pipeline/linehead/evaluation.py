@@ -70,7 +70,7 @@ def run_eval_job(job: EvalJob, environment: Mapping[str, str]) -> list[str]:
         rows.append(row)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
-    facts = {
+    facts: dict[str, Any] = {
         "part": part,
         "instances": sorted({store.entries[i].instance_id for i in places}),
         "n_outputs": len(places),
@@ -78,16 +78,16 @@ def run_eval_job(job: EvalJob, environment: Mapping[str, str]) -> list[str]:
         "features_sha256": store.sha256,
         "backbone": store.facts["backbone"],
     }
-    graded = judge_scores(chosen, job, environment) if job.judge.base_url is not None else None
-    if graded is not None:
+    told = []
+    if job.judge.base_url is not None:
+        graded = judge_scores(chosen, job, environment)
         rows = [_with_grade(row, graded) for row in rows]
-    table = table_text(rows, facts)
-    if graded is not None:
-        table += "\n" + _told(graded, job) + "\n"
+        facts |= {"judge": job.judge.model, "n_graded": graded.n_graded,
+                  "judge_cost": graded.asked.cost}  # fmt: skip
+        told = ["", _told(graded, job), ""]
+    table = table_text(rows, facts) + "\n".join(told)
     result = {
         **facts,
-        **({} if graded is None else {"judge": job.judge.model, "n_graded": graded.n_graded,
-                                      "judge_cost": graded.asked.cost}),
         "rows": [
             {"method": r.method, "loss": r.loss, "length_embedding": r.length_embedding,
              **r.figures, "by_length": r.by_length}
@@ -112,7 +112,8 @@ def found_heads(paths: Sequence[Path]) -> dict[str, TrainedHead]:
             raise ValueError(f"{path} holds no {WEIGHTS}; make one with `linehead train`")
         for file in files:
             name = str(file.parent.relative_to(path.parent)).replace("/ablations/", ": ")
-            heads[name] = load_head(file)
+            # Two folders of one name: the path tells them apart.
+            heads[str(file.parent) if name in heads else name] = load_head(file)
     return heads
 
 

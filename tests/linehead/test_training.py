@@ -11,7 +11,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from pipeline.linehead.checkpoint import CARD, WEIGHTS, load_head  # noqa: E402
-from pipeline.linehead.evaluation import run_eval_job  # noqa: E402
+from pipeline.linehead.evaluation import found_heads, run_eval_job  # noqa: E402
 from pipeline.linehead.feature_store import FeatureWriter, open_store  # noqa: E402
 from pipeline.linehead.label_table import LabelledOutput, write_labels  # noqa: E402
 from pipeline.linehead.metrics import metrics_at  # noqa: E402
@@ -186,6 +186,16 @@ def test_a_judges_grade_is_a_column_beside_f1(tmp_path):
     found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
     assert [r.get("judge") for r in found["rows"]] == [None] * 4 + [7.5]
     assert (found["n_graded"], found["judge_cost"]) == (3, 0.0)
+
+
+def test_heads_in_folders_of_one_name_are_told_apart(tmp_path):
+    made_store(tmp_path / "f")
+    for name, seed in (("a", 0), ("b", 1)):
+        quick = replace(QUICK, epochs=1, seed=seed)
+        train(job_for(tmp_path / "f", tmp_path / name / "head", train=quick))
+    found = found_heads([tmp_path / "a" / "head", tmp_path / "b" / "head"])
+    assert list(found) == ["head", str(tmp_path / "b" / "head")]
+    assert [head.card["train"]["seed"] for head in found.values()] == [0, 1]
 
 
 def test_heads_of_other_features_are_refused(tmp_path):
