@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import SandboxError
-from pipeline.sandbox import folders, kin, transfer
+from pipeline.sandbox import folders, transfer
 from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import WORKDIR, Limits
 from pipeline.sandbox.resident import Resident
@@ -69,8 +69,6 @@ class Box:
         """
         try:
             self._resident.start()
-            if self._shell.scope == "namespace":
-                folders.record_namespace(self._folder, kin.namespace_of(self._shell.roots()))
         except BaseException:
             self.stop()
             raise

@@ -60,6 +60,10 @@ class Shell(Protocol):
         """Return the host's ids of the processes whose descendants the sandbox's are."""
         ...
 
+    def ready(self) -> None:
+        """Take note that what was launched is ready for commands."""
+        ...
+
     def alive(self) -> bool:
         """Return whether what was launched still runs."""
         ...
@@ -107,6 +111,7 @@ class Resident:
         if self._read_reply(time.monotonic() + self._limits.start_timeout_s) != b"ready\n":
             raise SandboxError(f"the sandbox's shell did not start: {self._shell.log_tail()}")
         self._infrastructure = kin.identities(kin.family(self._shell.roots()))
+        self._shell.ready()
 
     def execute(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""

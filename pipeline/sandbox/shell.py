@@ -55,6 +55,19 @@ class GroupShell(ABC):
             except OSError as error:
                 raise folders.failed(f"cannot start {argv[0]}", error) from error
 
+    def ready(self) -> None:
+        """Record what the janitor needs to find the sandbox's processes by.
+
+        Raises:
+            DiskError: no room for it.
+        """
+        if self.scope != "namespace":
+            return
+        try:
+            folders.record_namespace(self.folder, kin.namespace_of(self.roots()))
+        except OSError as error:
+            raise folders.failed(f"cannot write in {self.folder}", error) from error
+
     def roots(self) -> Sequence[int]:
         """Return the ids of the processes whose descendants the sandbox's are."""
         child = self._child

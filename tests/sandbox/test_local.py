@@ -104,6 +104,7 @@ from pathlib import Path
 from pipeline.sandbox.local import LocalSandboxes
 factory = LocalSandboxes(Path(sys.argv[1]), lambda row, folder: None, confine=sys.argv[2] == "True")
 sandbox = factory.start({}, purpose="rollout")
+sandbox.execute("kill -KILL $PPID", timeout_s=20)  # the janitor has to know its successor
 sandbox.execute(f"setsid sleep {sys.argv[3]} &", timeout_s=20)
 print("started", flush=True)
 sandbox.execute(f"sleep {sys.argv[3]}", timeout_s=3000)

@@ -32,6 +32,7 @@ from pipeline.sandbox.images import ImageStore
 store = ImageStore(Path(sys.argv[2]), lambda row: sys.argv[3])
 factory = ApptainerSandboxes(Path(sys.argv[1]), store, keep_free_bytes=1 << 30)
 sandbox = factory.start({"instance_id": "toy"}, purpose="rollout")
+sandbox.execute("kill -KILL $PPID", timeout_s=20)  # the janitor has to know its successor
 sandbox.execute(f"setsid sleep {sys.argv[4]} &", timeout_s=20)
 print("started", flush=True)
 sandbox.execute(f"sleep {sys.argv[4]}", timeout_s=3000)
