@@ -65,16 +65,17 @@ def test_the_last_line_is_the_last_that_says_something() -> None:
     assert last_line("") == ""
 
 
-def key(digest: str = "sha256:1") -> GradeKey:
-    return GradeKey("i", "p", digest, "5.0.2")
+def key() -> GradeKey:
+    return GradeKey("i", "p", "sha256:1", "5.0.2")
 
 
-def test_the_cache_returns_a_grade_only_for_the_same_image_and_harness() -> None:
+def test_the_cache_returns_a_grade_only_for_the_same_patch_instance_image_and_harness() -> None:
     cache = GradeCache()
     grade: Grade = from_report(report())
     cache.add(key(), grade)
     assert cache.get(key()) == grade
-    assert cache.get(key("sha256:2")) is None
+    for field in GradeKey._fields:
+        assert cache.get(key()._replace(**{field: "another"})) is None
 
 
 def test_failures_of_ours_and_timeouts_are_never_reused() -> None:

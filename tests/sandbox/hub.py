@@ -65,6 +65,13 @@ class Hub:
         files["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
         write_tar(path, files)
 
+    def write_docker_archive(self, path: Path) -> None:
+        """Write the image as `docker save` does."""
+        config = next(iter(self.blobs.values()))
+        entry = {"Config": "config.json", "RepoTags": ["owner/image:1"], "Layers": ["layer.tar"]}
+        files = {"config.json": config, "layer.tar": gzip.decompress(self.layer)}
+        write_tar(path, {**files, "manifest.json": json.dumps([entry]).encode()})
+
     def _image(self) -> dict[str, Any]:
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:

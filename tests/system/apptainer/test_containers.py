@@ -61,6 +61,17 @@ def test_commands_are_root_of_a_file_system_they_may_write(sandbox: Box) -> None
     assert sandbox.execute(script, timeout_s=20).output == "0\nen\n"
 
 
+def test_nothing_is_written_to_the_users_home(
+    root: Path, images: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    factory = ApptainerSandboxes(root, images, limits=LIMITS, keep_free_bytes=1 << 30)
+    box = factory.start(ROW, purpose="rollout")
+    box.execute("echo x > ~/file", timeout_s=20)
+    box.stop()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_what_one_container_writes_no_other_sees(bare: ApptainerSandboxes) -> None:
     first = bare.start(ROW, purpose="rollout")
     first.execute("echo mine > /testbed/file; echo mine > /etc/file", timeout_s=20)
