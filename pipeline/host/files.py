@@ -47,20 +47,46 @@ def create_exclusive(path: Path, data: bytes) -> bool:
     Raises:
         OSError: the write failed for another reason than that `path` exists.
     """
+    descriptor = open_exclusive(path, data)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def open_exclusive(path: Path, data: bytes) -> int | None:
+    """Create `path` as `create_exclusive` does; return a descriptor of it, None if it exists.
+
+    The descriptor is that of the file which this call created, whoever has its name by now.
+
+    Raises:
+        OSError: as `create_exclusive`.
+    """
     temporary = _write_temporary(path, data)
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            created = _linked(temporary, path)
+            if created:
+                sync_folder(path.parent)
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+    finally:
+        temporary.unlink(missing_ok=True)
+    os.close(descriptor)
+    return None
+
+
+def _linked(temporary: Path, path: Path) -> bool:
     try:
         os.link(temporary, path)
     except FileExistsError:
         # A network file system may lose the answer to a link that did happen and report the
         # retry as a collision; the link count tells (open(2), O_EXCL).
-        created = temporary.stat().st_nlink == 2
-    else:
-        created = True
-    finally:
-        temporary.unlink(missing_ok=True)
-    if created:
-        sync_folder(path.parent)
-    return created
+        return temporary.stat().st_nlink == 2
+    return True
 
 
 def append_fsync(path: Path, data: bytes) -> None:

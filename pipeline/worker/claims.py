@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from pipeline.host.files import create_exclusive, sync_folder
+from pipeline.host.files import create_exclusive, open_exclusive, sync_folder
 from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, this_machine
 from pipeline.records.layout import Layout
 
@@ -188,9 +188,10 @@ class ClaimBoard:
             "block": block_id,
             "owner": asdict(self._owner),
         }
-        if not create_exclusive(path, json.dumps(content, separators=(",", ":")).encode()):
+        descriptor = open_exclusive(path, json.dumps(content, separators=(",", ":")).encode())
+        if descriptor is None:
             return None
-        claim = Claim(block_id, path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        claim = Claim(block_id, path, descriptor)
         with self._lock:
             self._held[block_id] = claim
         return claim

@@ -1,5 +1,6 @@
 """Claims: exactly one owner a block, and a way on when that owner is gone."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -255,3 +256,33 @@ def test_the_heartbeat_thread_moves_every_held_claim(layout: Layout) -> None:
         pytest.fail("the counters did not move")
     mine.stop_heartbeat()
     assert json.loads(layout.claim("a").read_bytes())["block"] == "a"
+
+
+def test_a_claim_that_another_worker_looks_into_meanwhile_is_won_all_the_same(
+    layout: Layout,
+) -> None:
+    """Whoever judges a claim takes its name away for a moment."""
+    layout.claims.mkdir(parents=True)
+    mine, stop = board(layout), threading.Event()
+
+    def look() -> None:
+        newest = iter([*map(layout.claim, BLOCKS), layout.claims])
+        path, following = next(newest), next(newest)
+        while not stop.is_set():
+            if following.is_file():
+                path, following = following, next(newest)
+            grave = path.with_name(f".{path.name}.grave")
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(grave)
+                os.link(grave, path)
+                grave.unlink()
+
+    other = threading.Thread(target=look)
+    other.start()
+    try:
+        claims = [mine.try_claim(block) for block in BLOCKS]
+    finally:
+        stop.set()
+        other.join()
+    assert all(claim is not None and claim.is_ours() for claim in claims)
+    mine.release_all()
