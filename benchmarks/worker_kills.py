@@ -8,9 +8,9 @@ is replaced by another with a name of its own, as a requeued job would be.
 
 Two figures of overhead. *CPU a run* is all that workers spend (claiming, reading journals,
 writing, dying, starting), and what that is of a real run's share of its server (30 minutes in 16
-slots). *Slots idle* is the part of all slots' time in which no run slept, from the first worker to
-the last; with 36 workers on two cores it has their contention for the cores in it. What kills threw
-away is apart: it is the killer's doing, and that of the length of a run.
+slots). *Slots idle* is the part of all slots' time in which no run slept while there were runs for
+all of them; with 36 workers on two cores it has their contention for the cores in it, so that short
+runs show it larger than it is. What kills threw away is apart: it is the killer's doing.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -149,7 +150,7 @@ def main() -> None:
 def measure(folder: Path, options: argparse.Namespace) -> None:
     planned = {run.run_id for run in plan(folder, options.runs).runs}
     began = time.monotonic()
-    n_started, n_killed, thrown_s = work_off(folder, planned, options)
+    n_started, n_killed, busy = work_off(folder, planned, options)
     elapsed = time.monotonic() - began
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = cpu.ru_utime + cpu.ru_stime
@@ -164,27 +165,35 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         f"CPU a run: {1000 * cpu_s / len(planned):.1f} ms, "
         f"{cpu_s / len(planned) / real_s:.3%} of a real run's {real_s:.0f} s of a server"
     )
-    all_s = elapsed * options.workers * options.slots
-    slept, thrown = len(planned) * options.run_s / all_s, thrown_s / all_s
+    slept, thrown = busy.slept_s / busy.all_s, busy.thrown_s / busy.all_s
     print(f"slots: {slept:.1%} slept, {thrown:.1%} thrown away, {1 - slept - thrown:.1%} idle")
     files = sum(1 for _ in folder.rglob("*"))
     print(f"files: {files:,} ({os.cpu_count()} cores)")
 
 
-def work_off(
-    folder: Path, planned: set[str], options: argparse.Namespace
-) -> tuple[int, int, float]:
+@dataclass(frozen=True, kw_only=True)
+class Busy:
+    """Seconds of all slots together."""
+
+    all_s: float
+    slept_s: float
+    thrown_s: float
+
+
+def work_off(folder: Path, planned: set[str], options: argparse.Namespace) -> tuple[int, int, Busy]:
     """Keep workers going and kill some until every run is done.
 
-    Returns how many were started and killed, and the seconds of runs that the killed were at.
+    Returns how many were started and killed, and what slots did while there was work for all.
     """
     context, rng = multiprocessing.get_context("fork"), random.Random(0)
     living: list[tuple[multiprocessing.process.BaseProcess, Marks]] = []
     n_started = n_killed = 0
     thrown_s = 0.0
+    busy: Busy | None = None
     states = States(Layout(folder))
-    kill_at_s = look_at_s = time.monotonic()
+    began_at_s = kill_at_s = look_at_s = time.monotonic()
     open_runs = len(planned)
+    n_slots = options.workers * options.slots
     while open_runs:
         living = [(process, marks) for process, marks in living if process.is_alive()]
         while len(living) < min(options.workers, open_runs):
@@ -201,14 +210,27 @@ def work_off(
             process, marks = rng.choice(living)
             process.kill()
             n_killed += 1
-            thrown_s += sum(now_s - began_s for began_s in marks if began_s)
+            thrown_s += sum(slept_in(marks, now_s))
         if now_s >= look_at_s + 2:
             look_at_s = now_s
             known = states.refresh()
             open_runs = sum(run_id not in known or known[run_id].to_run for run_id in planned)
+            if busy is None and open_runs < 2 * n_slots:
+                in_flight_s = sum(sum(slept_in(marks, now_s)) for _, marks in living)
+                busy = Busy(
+                    all_s=(now_s - began_at_s) * n_slots,
+                    slept_s=(len(planned) - open_runs) * options.run_s + in_flight_s,
+                    thrown_s=thrown_s,
+                )
     for process, _ in living:
         process.join()
-    return n_started, n_killed, thrown_s
+    assert busy is not None
+    return n_started, n_killed, busy
+
+
+def slept_in(marks: Marks, now_s: float) -> list[float]:
+    """Return for how long the runs of a worker have been in flight."""
+    return [now_s - began_s for began_s in marks if began_s]
 
 
 if __name__ == "__main__":
