@@ -1,6 +1,7 @@
 """18,000 runs over 36 workers that are killed at random: is anything lost, or counted twice?
 
-    python benchmarks/worker_kills.py [--runs 18000] [--workers 36] [--run-s 3] [--kill-every-s 2]
+    python benchmarks/worker_kills.py [--runs 18000] [--workers 36] [--slots 16]
+        [--run-s 12] [--kill-every-s 4]
 
 Plan, claims, heartbeats, the workers' loop, journals, states and compaction are the real ones; only
 what a run does is not: it sleeps for about `--run-s` and leaves an empty record. A killed worker
@@ -136,9 +137,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=18_000)
     parser.add_argument("--workers", type=int, default=36)
-    parser.add_argument("--slots", type=int, default=4)
-    parser.add_argument("--run-s", type=float, default=3.0)
-    parser.add_argument("--kill-every-s", type=float, default=2.0)
+    parser.add_argument("--slots", type=int, default=16)
+    parser.add_argument("--run-s", type=float, default=12.0)
+    parser.add_argument("--kill-every-s", type=float, default=4.0)
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="worker-kills-"))
     try:
