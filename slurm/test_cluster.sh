@@ -117,6 +117,7 @@ start_munge() {
   install -d -m 755 -o munge -g munge /run/munge
   su -s /bin/sh munge -c /usr/sbin/munged
   until_true munge -n
+  cp /run/munge/munged.pid "$root/run/munged.pid" # ours to stop; one that was there stays
 }
 
 start_accounting() {
@@ -157,6 +158,7 @@ case $verb in
     stop "$root"/run/slurmd-*.pid "$root"/run/slurmctld.pid
     stop "$root"/run/slurmdbd.pid
     stop "$root"/run/mariadb.pid
+    stop "$root"/run/munged.pid
     ;;
   *) usage ;;
 esac
