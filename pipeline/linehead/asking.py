@@ -55,6 +55,8 @@ class Answered:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     attempts: int = 1
+    is_final: bool = True
+    """False where the budget ended before the attempts: a larger one asks again."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class AskReport:
     n_failed: int = 0
     """Without a usable answer."""
     n_left: int = 0
-    """Not asked for lack of budget."""
+    """Not asked, or not often enough, for lack of budget."""
     cost: float = 0.0
     """Of all answers in the journal, those of earlier jobs included."""
 
@@ -119,16 +121,19 @@ def ask_all(
     Raises:
         ServerError: the endpoint is gone or refuses; what was answered is in the journal.
     """
-    known = read_journal(journal)
+    paid = read_journal(journal)
+    known = {answered.question_id: answered for answered in paid}
     hashes = {q.question_id: q.sha256(settings.model) for q in questions}
 
     def is_known(question: Question) -> bool:
         old = known.get(question.question_id)
-        return old is not None and old.request_sha256 == hashes[question.question_id]
+        if old is None or not old.is_final:
+            return False
+        return old.request_sha256 == hashes[question.question_id]
 
     todo = [q for q in questions if not is_known(q)]
     report = AskReport(n_known=len(questions) - len(todo))
-    spent = sum(cost_of(settings, a.prompt_tokens, a.completion_tokens) for a in known.values())
+    spent = sum(cost_of(settings, a.prompt_tokens, a.completion_tokens) for a in paid)
     budget = Budget(settings, spent)
     for answered in _asked(todo, settings, completer, budget):
         append_fsync(journal, json.dumps(asdict(answered)).encode() + b"\n")
@@ -145,16 +150,18 @@ def ask_all(
     return report
 
 
-def read_journal(path: Path) -> dict[str, Answered]:
-    """Return the newest answer to each question; a torn last line is cut off."""
+def read_journal(path: Path) -> list[Answered]:
+    """Return what came of every question, the newest last; a torn last line is cut off.
+
+    A question may be there several times: its prompt was changed, or its budget was.
+    """
     if not path.exists():
-        return {}
+        return []
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
         replace_bytes(path, whole)
-    lines = (Answered(**json.loads(line)) for line in whole.splitlines())
-    return {answered.question_id: answered for answered in lines}
+    return [Answered(**json.loads(line)) for line in whole.splitlines()]
 
 
 def json_in(text: str) -> Mapping[str, Any]:
@@ -237,12 +244,14 @@ def _answered(
     """Return what came of one question; None where the budget did not allow to ask."""
     messages = list(question.messages)
     prompt_tokens = completion_tokens = 0
-    failure = "no budget to ask again"
+    failure: str | None = None
     answer = None
     attempt = 0
+    is_final = True
     while attempt < settings.max_attempts and answer is None:
         reserved = budget.reserve(messages)
         if reserved is None:
+            is_final = False
             break
         attempt += 1
         cost = 0.0
@@ -271,6 +280,7 @@ def _answered(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         attempts=attempt,
+        is_final=is_final,
     )
 
 

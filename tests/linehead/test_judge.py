@@ -125,6 +125,29 @@ def test_the_cost_cap_is_never_passed_and_a_larger_one_goes_on(tmp_path):
     assert rest.asked.cost == pytest.approx(2.4)
 
 
+def test_an_output_whose_second_try_did_not_fit_the_cap_is_asked_about_again(tmp_path):
+    usage = {"prompt_tokens": 500, "completion_tokens": 100}
+    prices = {"input_price": 1000.0, "output_price": 1000.0, "max_tokens": 200}
+    replies = [says("no", usage=usage), answer([[1, 1]], usage=usage)]
+    with ScriptedModel(replies) as server:
+        report = judged(server, SAMPLES[:1], tmp_path / "a.jsonl", max_cost=1.5, **prices)
+        assert (report.asked.n_left, report.asked.n_failed) == (1, 0)
+        rest = judged(server, SAMPLES[:1], tmp_path / "a.jsonl", max_cost=100.0, **prices)
+    assert (rest.asked.n_left, len(rest.labels)) == (0, 1)
+    assert rest.asked.cost == pytest.approx(1.2), "the unusable answer was paid for too"
+
+
+def test_answers_to_an_earlier_prompt_stay_in_the_cost(tmp_path):
+    usage = {"prompt_tokens": 500, "completion_tokens": 100}
+    prices = {"input_price": 1000.0, "output_price": 1000.0}
+    with ScriptedModel([answer([[1, 1]], usage=usage)] * 2) as server:
+        judged(server, SAMPLES[:1], tmp_path / "a.jsonl", **prices)
+        judged(server, SAMPLES[:1], tmp_path / "a.jsonl", messages_before=2, **prices)
+        last = judged(server, SAMPLES[:1], tmp_path / "a.jsonl", messages_before=2, **prices)
+    assert last.asked.n_asked == 0
+    assert last.asked.cost == pytest.approx(1.2)
+
+
 def test_unsure_answers_are_left_out_and_counted(tmp_path):
     with ScriptedModel([answer([], confidence=0.2), answer([])]) as server:
         report = judged(server, SAMPLES[:2], tmp_path / "a.jsonl", min_confidence=0.5)
