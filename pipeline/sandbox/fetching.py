@@ -5,6 +5,7 @@ were killed. An image is in the store entirely or not at all: its record is writ
 are made at a time, and how often one is tried, is `pipeline.sandbox.staging`'s.
 """
 
+import math
 import os
 import socket
 import tempfile
@@ -180,8 +181,15 @@ def _remove_unfinished(folder: Path) -> None:
         if host == socket.gethostname():
             abandoned = not is_alive(ProcessIdentity(*map(int, identity)))
         else:
-            abandoned = time.time() - path.stat().st_mtime > _ABANDONED_S
+            abandoned = time.time() - _changed_s(path) > _ABANDONED_S
         if abandoned and path.is_dir():
             remove_tree(path)
         elif abandoned:
             path.unlink(missing_ok=True)
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # its owner has just tidied up
+        return math.inf

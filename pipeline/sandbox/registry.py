@@ -6,6 +6,7 @@ request has a timeout. An answer is a help and never a condition: images are fet
 """
 
 import base64
+import http.client
 import json
 import re
 import urllib.error
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.records.failure import SandboxError
+
 _TIMEOUT_S = 30.0
 _MANIFEST_TYPES = (
     "application/vnd.oci.image.index.v1+json",
@@ -23,6 +26,11 @@ _MANIFEST_TYPES = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
+_UNHELPFUL = (
+    *(OSError, http.client.HTTPException),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
+"""What comes of a registry that is not there, or of an answer that is none of a registry's."""
 # The one registry whose interface is at another host than its name.
 _HOSTS = {"docker.io": "registry-1.docker.io"}
 
@@ -67,6 +75,10 @@ class Registry:
         Args:
             authfile: in the form of Docker's `config.json`.
             https: False only for a registry on this machine.
+
+        Raises:
+            SandboxError: the auth file has another form.
+            OSError: it cannot be read.
         """
         self._passwords = _passwords(authfile)
         self._scheme = "https" if https else "http"
@@ -88,7 +100,7 @@ class Registry:
                 ]
                 _, manifest = self._manifest(parts, fitting[0])
             sizes = [int(layer["size"]) for layer in manifest.get("layers", [])]
-        except (OSError, ValueError, KeyError, IndexError) as error:
+        except _UNHELPFUL as error:
             raise RegistryError(f"{parts.host} on {reference}: {error}") from error
         return RemoteImage(digest=digest, layers_bytes=sum(sizes) if sizes else None)
 
@@ -101,7 +113,7 @@ class Registry:
         parts = Reference.parse(reference)
         try:
             _, digest = self._ask(parts, parts.tag, method="HEAD")
-        except (OSError, ValueError, KeyError) as error:
+        except _UNHELPFUL as error:
             raise RegistryError(f"{parts.host} on {reference}: {error}") from error
         if not digest.startswith("sha256:"):
             raise RegistryError(f"{parts.host} gives no digest of {reference}")
@@ -150,10 +162,16 @@ def _passwords(authfile: Path | None) -> dict[str, str]:
     """Return the encoded `user:password` by host."""
     if authfile is None:
         return {}
+    data = authfile.read_bytes()
     found = {}
-    for address, entry in json.loads(authfile.read_bytes()).get("auths", {}).items():
-        host = urllib.parse.urlsplit(address).netloc if "://" in address else address
-        auth = entry.get("auth", "")
-        if host and ":" in base64.b64decode(auth or b"").decode(errors="replace"):
-            found["docker.io" if host.endswith("docker.io") else host] = auth
+    try:
+        for address, entry in json.loads(data).get("auths", {}).items():
+            host = urllib.parse.urlsplit(address).netloc if "://" in address else address
+            auth = entry.get("auth", "")
+            if host and ":" in base64.b64decode(auth or b"").decode(errors="replace"):
+                found["docker.io" if host.endswith("docker.io") else host] = auth
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SandboxError(
+            f"{authfile} is no auth file in the form of Docker's config.json: {error}"
+        ) from error
     return found

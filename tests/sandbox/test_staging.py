@@ -1,6 +1,8 @@
 """Images get to the site whole, or not at all, and can be told from broken ones."""
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,3 +203,28 @@ def test_a_registry_without_the_image_is_an_error_with_its_name(hub: Hub) -> Non
 def test_a_registry_that_is_not_there_is_an_error() -> None:
     with pytest.raises(RegistryError):
         Registry(https=False).digest("127.0.0.1:9/owner/image:tag")
+
+
+@pytest.mark.parametrize("answer", [b"what?\r\n", b"HTTP/1.0 200 OK\r\n\r\n[]"])
+def test_an_answer_that_is_no_registrys_is_an_error(answer: bytes) -> None:
+    """An image can be had without; a proxy's page must not stop the others."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reply() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(RegistryError, match="owner/image"):
+            Registry(https=False).describe(f"127.0.0.1:{server.getsockname()[1]}/owner/image:tag")
+        thread.join()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"auths": []}'])
+def test_an_auth_file_of_another_form_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "auth.json").write_text(text)
+    with pytest.raises(SandboxError, match=r"auth\.json is no auth file"):
+        Registry(authfile=tmp_path / "auth.json")
