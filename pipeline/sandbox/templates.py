@@ -53,7 +53,9 @@ class Templates:
             lock = os.open(self._root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH)
-                if not folder.is_dir():
+                # To share a lock that was ours alone lets go of it for a moment, in which another
+                # process may drop what was just made.
+                while not folder.is_dir():
                     fcntl.flock(lock, fcntl.LOCK_EX)
                     self._make(image, folder)
                     fcntl.flock(lock, fcntl.LOCK_SH)
