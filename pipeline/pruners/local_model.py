@@ -29,6 +29,9 @@ _CLASSES: dict[Head, str] = {
     "causal": "AutoModelForCausalLM",
 }
 
+_CANNOT_LOAD = (OSError, ValueError, KeyError, RuntimeError, ImportError, AssertionError)
+"""A PyTorch that was built without CUDA asserts that it was built with it."""
+
 _ROWS_AT_ONCE = 256
 """Positions whose probabilities over the whole vocabulary are held at once."""
 
@@ -71,7 +74,7 @@ class LocalModel:
                 source, dtype=getattr(torch, spec.dtype), **place
             )
             self._model: Any = loaded.to(spec.device).eval()
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        except _CANNOT_LOAD as error:
             raise PrunerError(f"cannot load {source} on {spec.device}: {error}") from error
         if head == "causal" and "logits_to_keep" not in signature(loaded.forward).parameters:
             raise PrunerError(f"{source} cannot be asked about the end of a text alone")

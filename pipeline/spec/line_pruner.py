@@ -6,7 +6,9 @@ are the published settings. The rules are in `pipeline/pruners`, what is asked a
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from pipeline.spec.bounds import Count, Natural, Seconds, Share
 from pipeline.spec.identity import Runtime, Science
@@ -14,6 +16,9 @@ from pipeline.spec.strict import Strict
 
 FOCUS_ARGUMENT = "context_focus_question"
 """The optional argument of the bash tool in which the agent says what it wants to know."""
+
+WindowTokens = Annotated[int, Field(ge=64)]
+"""With room for special tokens, and for some of a query and of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,7 @@ class LocalPruning(LinePruning):
     device: Runtime[str] = "cpu"
     """As PyTorch names it: `cpu`, `cuda`, `cuda:1`."""
     dtype: Science[Literal["float32", "bfloat16"]] = "float32"
-    window_tokens: Science[Count] = 512
+    window_tokens: Science[WindowTokens] = 512
     """Most tokens that the model sees at once, special ones included."""
     batch_windows: Runtime[Count] = 8
     """Windows in one forward pass, which bounds the memory."""
@@ -60,7 +65,7 @@ class SelectiveContext(LocalPruning):
     kind: Science[Literal["selective_context"]] = "selective_context"
     reduce_ratio: Science[Share] = 0.5
     """Share of the output's tokens that goes."""
-    window_tokens: Science[Count] = 1024
+    window_tokens: Science[WindowTokens] = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,7 @@ class LongCodeZip(LocalPruning):
     rate: Science[Share] = 0.5
     chunk_lines: Science[Count] = 40
     """Longest chunk, where an output has no functions or very long ones."""
-    window_tokens: Science[Count] = 4096
+    window_tokens: Science[WindowTokens] = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,7 @@ class Rag(LocalPruning):
     window_lines: Science[Count] = 40
     overlap_lines: Science[Natural] = 10
     keep_windows: Science[Count] = 3
-    window_tokens: Science[Count] = 1024
+    window_tokens: Science[WindowTokens] = 1024
 
     def __post_init__(self) -> None:
         if self.overlap_lines >= self.window_lines:

@@ -31,6 +31,13 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
         ARM.validate_python({"name": "x", "policy": {"kind": "mask"}})
 
 
+def test_a_window_in_which_no_text_has_room_is_refused() -> None:
+    """A pruner that read nothing at a time would never come to the end of an output."""
+    policy = {"kind": "llmlingua2", "model": "m", "window_tokens": 2}
+    with pytest.raises(ValidationError, match="greater than or equal to 64"):
+        ARM.validate_python({"name": "x", "policy": policy})
+
+
 PLACE = {"path", "device", "batch_windows", "url", "timeout_s"}
 """Where a line pruner's model lies and runs."""
 

@@ -9,12 +9,15 @@ import pytest
 
 from pipeline.context.kept_lines import count_lines
 from pipeline.protocols import LinePruner, PrunerError
+from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.line_pruner import LlmLingua2, LongCodeZip, Rag, SelectiveContext
 from tests.linehead.extra import need_torch
 from tests.pruners.outputs import ODD, request, shown
 
 need_torch()
+
+import torch  # noqa: E402
 
 from pipeline.pruners.local_model import LocalModel  # noqa: E402
 from pipeline.pruners.pool import PrunerPool  # noqa: E402
@@ -206,6 +209,14 @@ def test_a_model_of_another_kind_is_refused_by_name(models: dict[str, Path]) -> 
     with pytest.raises(
         Exception, match=r"line pruner of arm rag .* has 2 labels; a reranker has 1"
     ):
+        PrunerPool([arm])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_here_is_refused_by_name(models: dict[str, Path]) -> None:
+    path = str(models["llmlingua2"])
+    arm = ArmSpec(name="l", policy=LlmLingua2(model="m", path=path, device="cuda"))
+    with pytest.raises(NodeError, match=r"line pruner of arm l .* on cuda"):
         PrunerPool([arm])
 
 
