@@ -12,8 +12,10 @@ account, and the bytes that scores add to an answer. The paper's figure for the 
 
 import argparse
 import json
+import math
 import os
 import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -202,7 +204,8 @@ def note(reply, texts, totals):
     params = reply.get("kv_transfer_params") or {}
     if FIELD not in params:
         return
-    totals.head_s += params[FIELD]["head_ms"] / 1000
+    head_ms = params[FIELD]["head_ms"]
+    totals.head_s += math.nan if head_ms is None else head_ms / 1000
     if texts:
         totals.score_bytes += len(json.dumps(params))
     for found in decoded(params, texts) if texts else ():

@@ -137,8 +137,11 @@ def test_a_head_that_fails_is_off_says_why_and_raises_nothing(head, caplog):
 
 
 def test_the_heads_time_is_added_up_until_it_is_asked_for(head):
-    ticks = iter((1.0, 1.5, 7.0, 7.25, 9.0, 9.125))
+    ticks = iter((0.0, 1.0, 1.5, 7.0, 7.25, 9.0, 9.125))
     scorer = Scorer(head, hidden_size=6, clock=lambda: next(ticks))
+    # Before the cache exists no request does: an engine measures its memory then.
+    scorer.after_forward(torch.randn(3, 6), {})
+    scorer.allocate(20, torch.device("cpu"), "layer.0")
     for _ in range(2):
         scorer.after_forward(torch.randn(3, 6), {})
     assert scorer.take_step_s() == 0.75
@@ -148,7 +151,7 @@ def test_the_heads_time_is_added_up_until_it_is_asked_for(head):
 
 
 def test_on_a_device_that_computes_behind_our_back_the_heads_time_is_unknown(head):
-    scorer = Scorer(head, hidden_size=6)
+    scorer = scorer_of(head)
     scorer.after_forward(torch.randn(3, 6, device="meta"), {})
     assert scorer.failure is None
     assert scorer.take_step_s() is None

@@ -86,6 +86,9 @@ class Scorer:
             # Rows of this step may hold other tokens' scores now: nothing here is to be trusted.
             self.failure = f"the line head failed: {type(error).__name__}: {error}"
             _log.exception("line head switched off")
+        if self._table is None or not isinstance(slots_by_layer, dict):
+            # The engine measures its memory or warms up: no request's time.
+            return
         if self._device is None or self._device.type != "cpu":
             # Kernels run on behind our back: the time until they were queued says nothing.
             self._step_s = None
