@@ -39,7 +39,7 @@ class Treatment:
 
     verdict: Verdict
     n_asked: int
-    """Auxiliary calls of the run."""
+    """Answers that the run's decisions rest on: of auxiliary calls, servers and line pruners."""
     n_unasked: int
     """Times the policy wanted an answer and none was recorded."""
     n_judged: int
