@@ -28,10 +28,6 @@ class LineScores:
     lines: TokenLines
 
 
-class LineScoreError(ValueError):
-    """The server scored nothing, or what it sent is not what was asked for."""
-
-
 def request_params(texts: Sequence[str]) -> dict[str, Any]:
     """Return the `kv_transfer_params` that ask for scores of `texts`, in prompt order."""
     return {FIELD: {"texts": list(texts)}}
