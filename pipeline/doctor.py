@@ -53,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--server", metavar="URL", help="a running server to ask, up to /v1")
     parser.add_argument("--json", action="store_true", help="with --server: print one JSON object")
     options = parser.parse_intermixed_args(arguments)
+    if options.json and options.server is None:
+        parser.error("--json goes with --server; the checks of a site are a table only")
     words = list(options.words)
     if not any(word.lstrip("+").startswith("sweep=") for word in words):
         words.insert(0, "+sweep=demo")
