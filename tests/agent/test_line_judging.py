@@ -3,13 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from pipeline.agent.actions import BASH_TOOL
 from pipeline.agent.rollout import RunOutcome
-from pipeline.context.policies import policy_for
 from pipeline.context.treatment import Treatment, Verdict, treatment_of
 from pipeline.protocols import LinePruner, PruneRequest, PrunerError
 from pipeline.records.rows import call_rows, run_row
@@ -149,8 +147,3 @@ def test_the_question_goes_to_the_pruner_and_a_command_without_one_stays_whole()
     shown = contents(requests[2])
     assert "hay" not in shown[3]
     assert LONG in shown[5]
-
-
-def test_the_policy_of_a_run_knows_no_pruner(tmp_path: Path) -> None:  # noqa: ARG001
-    policy = policy_for(RAG, seed=0, count_tokens=WordCounter(), context_length=4000)
-    assert "pruner" not in vars(policy)
