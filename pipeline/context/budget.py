@@ -187,22 +187,6 @@ def donor_budget(
     )
 
 
-def missing_donors(
-    arm: ArmSpec, runs: Sequence[Measured], instance_ids: Iterable[str], seeds: Sequence[int]
-) -> list[str]:
-    """Return what is missing before a matched arm can run, one line a run; empty if nothing is."""
-    have: dict[str, list[int]] = {}
-    for run in runs:
-        if run.arm == arm.matched_to:
-            have.setdefault(run.instance_id, []).append(run.seed)
-    return [
-        _missing(arm, instance_id, seed, have.get(instance_id, []))
-        for instance_id in instance_ids
-        for seed in seeds
-        if not any(other != seed for other in have.get(instance_id, []))
-    ]
-
-
 def _missing(arm: ArmSpec, instance_id: str, seed: int, have: Sequence[int]) -> str:
     found = f"only of seed {seed} itself" if have else "none"
     return (

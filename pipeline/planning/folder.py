@@ -159,11 +159,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
 
 
 def _seeds_by_arm(lock: Lock) -> dict[str, set[int]]:
-    spec = lock.spec
-    return {
-        name: set(arm.seeds if arm.seeds is not None else spec.seeds)
-        for name, arm in spec.arms.items()
-    }
+    return {name: set(lock.spec.seeds_of(name)) for name in lock.spec.arms}
 
 
 def _extended(

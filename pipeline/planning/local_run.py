@@ -5,13 +5,13 @@ was killed leaves its claims to the next one, so the loop here only looks at wha
 """
 
 import contextlib
-import signal
-import threading
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.planning.progress import Progress, progress_of
 from pipeline.planning.slurm_site import JobRequest
@@ -92,7 +92,7 @@ def _rounds(
     failed_before = _attempts(states.refresh())
     while requests := open_requests(lock, runs, states.refresh(), phase):
         before = _n_open(runs, states, phase)
-        _one_round(layout, runs, states, requests, show, phase)
+        said = _one_round(layout, runs, states, requests, show, phase)
         known = states.refresh()
         if _n_open(runs, states, phase) < before:
             idle_rounds = 0
@@ -105,7 +105,7 @@ def _rounds(
             if _is_open(known, run, phase)
         )
         if spent or idle_rounds >= lock.spec.max_attempts:
-            raise StuckError(_stuck_text(layout, runs, states, phase))
+            raise StuckError(_stuck_text(layout, runs, states, phase, said))
 
 
 def _attempts(states: Mapping[str, RunState]) -> dict[str, int]:
@@ -120,30 +120,21 @@ def _one_round(
     requests: Sequence[JobRequest],
     show: Show,
     phase: str,
-) -> None:
-    with _ended_like_ctrl_c():
-        _watched(layout, runs, states, submit_local(layout, requests), show, phase)
+) -> str:
+    """Run the workers once; return why one of them ended, empty where all ended well."""
+    # Otherwise workers would outlive us, and finish what is in flight before they notice.
+    with ended_like_ctrl_c():
+        jobs = submit_local(layout, requests)
+        _watched(layout, runs, states, jobs, show, phase)
+    return next(filter(None, map(_last_words, jobs)), "")
 
 
-@contextlib.contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """Treat SIGTERM and a closed terminal as Ctrl-C while workers run.
-
-    Otherwise they would outlive us, and finish what is in flight before they notice.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        if before[number] is not signal.SIG_IGN:  # `nohup` stays what it is
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _last_words(job: Any) -> str:
+    """Return the error that ended a worker, on one line; empty where there was none."""
+    log = job.paths.stdout
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    raised = list(re.finditer(r"(?m)^[\w.]+(?:Error|Exception): ", text))
+    return " ".join(text[raised[-1].end() :].split()) if raised else ""
 
 
 def _watched(
@@ -218,14 +209,17 @@ def _n_open(runs: Sequence[PlannedRun], states: States, phase: str) -> int:
     return sum(_is_open(known, run, phase) for run in runs)
 
 
-def _stuck_text(layout: Layout, runs: Sequence[PlannedRun], states: States, phase: str) -> str:
+def _stuck_text(
+    layout: Layout, runs: Sequence[PlannedRun], states: States, phase: str, said: str
+) -> str:
     known = states.refresh()
     stuck = [run.run_id for run in runs if _is_open(known, run, phase)]
     named = "\n".join(f"  {run_id}: {_cause(layout, known.get(run_id))}" for run_id in stuck[:5])
     more = f"\n  and {len(stuck) - 5} more" if len(stuck) > 5 else ""
     return (
         f"{len(stuck)} runs could not be finished ({phase}):\n{named}{more}\n"
-        f"the workers' logs are in {layout.logs}; launch again once the cause is removed: "
+        + (f"a worker ended with: {said:.500}\n" if said else "")
+        + f"the workers' logs are in {layout.logs}; launch again once the cause is removed: "
         "all that was finished is kept"
     )
 

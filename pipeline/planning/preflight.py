@@ -54,11 +54,29 @@ def _arms(spec: SweepSpec) -> Iterator[Problem]:
         if name not in spec.arms:
             yield Problem(field="analysis.contrasts", message=f"no arm {name!r}; there are {names}")
     for name, arm in spec.arms.items():
-        if arm.matched_to is not None and arm.matched_to not in spec.arms:
-            yield Problem(
-                field=f"arms.{name}.matched_to",
-                message=f"no arm {arm.matched_to!r} in this sweep; add it, or name one of {names}",
-            )
+        yield from _donors(spec, name, arm.matched_to)
+
+
+def _donors(spec: SweepSpec, name: str, donor: str | None) -> Iterator[Problem]:
+    """Yield why the runs of arm `donor` cannot set the budgets of arm `name`."""
+    if donor is None:
+        return
+    field, names = f"arms.{name}.matched_to", ", ".join(spec.arms)
+    if donor not in spec.arms:
+        message = f"no arm {donor!r} in this sweep; add it, or name one of {names}"
+        yield Problem(field=field, message=message)
+        return
+    if spec.arms[donor].matched_to is not None:
+        message = f"{donor} is matched to another arm itself; name an arm that is not"
+        yield Problem(field=field, message=message)
+    # A run's own seed would leak how hard that run was (METHODS 2).
+    alone = [s for s in spec.seeds_of(name) if not set(spec.seeds_of(donor)) - {s}]
+    if alone:
+        message = (
+            f"seeds {alone} of {name} have no run of {donor} with another seed; give the sweep, "
+            f"or arms.{donor}.seeds, two seeds or more"
+        )
+        yield Problem(field=field, message=message)
 
 
 def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:

@@ -95,8 +95,8 @@ def cells_of(spec: SweepSpec) -> list[Cell]:
     return [
         Cell(benchmark=spec.benchmark.name, model=model, agent=spec.agent, arm=arm, seed=seed)
         for model in spec.models.values()
-        for arm in spec.arms.values()
-        for seed in (arm.seeds if arm.seeds is not None else spec.seeds)
+        for name, arm in spec.arms.items()
+        for seed in spec.seeds_of(name)
     ]
 
 

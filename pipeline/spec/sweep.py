@@ -68,13 +68,15 @@ class SweepSpec:
     analyze: Runtime[bool] = True
 
     def __post_init__(self) -> None:
-        for where, seeds in self._seeds_by_place().items():
+        for arm in self.arms:
+            seeds = self.seeds_of(arm)
             twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
             if twice:
-                raise ValueError(f"{where}: {twice} given twice; name each seed once")
-        if not any(self._seeds_by_place().values()) or not (self.models and self.arms):
+                raise ValueError(f"arms.{arm}.seeds: {twice} given twice; name each seed once")
+        if not any(map(self.seeds_of, self.arms)) or not (self.models and self.arms):
             raise ValueError("nothing to run: a sweep needs an arm, a model and a seed")
 
-    def _seeds_by_place(self) -> dict[str, tuple[int, ...]]:
-        own = {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items()}
-        return {where: self.seeds if s is None else s for where, s in own.items()}
+    def seeds_of(self, arm: str) -> tuple[int, ...]:
+        """Return the seeds of an arm: its own, or else the sweep's."""
+        own = self.arms[arm].seeds
+        return self.seeds if own is None else own

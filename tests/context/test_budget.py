@@ -9,7 +9,6 @@ from pipeline.context.budget import (
     budgeted,
     donor_budget,
     fitted,
-    missing_donors,
     with_parameter,
 )
 from pipeline.context.pilot import pilot_points
@@ -106,15 +105,6 @@ def test_a_runs_own_seed_is_no_donor() -> None:
         donor_budget(matched(), [donor("a", 0)], instance_id="a", seed=0)
     with pytest.raises(BudgetError, match="matched to no other arm"):
         donor_budget(arm("observation_mask"), [], instance_id="a", seed=0)
-
-
-def test_what_is_missing_is_listed_run_by_run() -> None:
-    runs = [donor("a", 0), donor("a", 1), donor("b", 0)]
-    missing = missing_donors(matched(), runs, ["a", "b", "c"], [0, 1])
-    assert len(missing) == 3
-    assert missing[0].startswith("mask_matched on b, seed 0, needs")
-    assert "only of seed 0 itself" in missing[0]
-    assert "there is none" in missing[1]
 
 
 # --- in an arm -----------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ def found(tmp_path, *overrides):
     return [str(p) for p in problems(sweep, estimated(sweep.lock.spec, sweep.runs))]
 
 
+def matched(arm, donor):
+    return [f"arms.{arm}.matched_to={donor}", f"arms.{arm}.pilot=[[0.1,9],[0.2,5]]"]
+
+
 def test_the_demo_has_no_problem(tmp_path):
     assert found(tmp_path) == []
 
@@ -26,8 +30,16 @@ def test_the_demo_has_no_problem(tmp_path):
         (["analysis.reference=nobody"], "analysis.reference: no arm 'nobody'"),
         (["analysis.contrasts=[nobody]"], "analysis.contrasts: no arm 'nobody'"),
         (
-            ["arms.plan_prune.matched_to=nobody", "arms.plan_prune.pilot=[[1,9],[2,5]]"],
+            matched("plan_prune", "nobody"),
             "arms.plan_prune.matched_to: no arm 'nobody'",
+        ),
+        (
+            ["arms.full_history.seeds=[0]", *matched("plan_prune", "full_history")],
+            "arms.plan_prune.matched_to: seeds [0] of plan_prune have no run of full_history with",
+        ),
+        (
+            [*matched("plan_prune", "sham_cleanup"), *matched("sham_cleanup", "full_history")],
+            "arms.plan_prune.matched_to: sham_cleanup is matched to another arm itself",
         ),
         (["model.max_tokens=70000"], "must be below context_length"),
         (["max_runs=3"], "allow them with max_runs=N"),
