@@ -158,8 +158,9 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     report = compact(Layout(folder))
     rows = pq.read_table(Layout(folder).table("runs"), columns=["run_id"])["run_id"].to_pylist()
     print(f"{len(planned):,} runs, {n_started} workers started, {n_killed} killed, {elapsed:.0f} s")
-    print(f"lost: {len(planned - set(rows))}")
-    print(f"counted twice: {len(rows) - len(set(rows))}")
+    n_lost, n_twice = len(planned - set(rows)), len(rows) - len(set(rows))
+    print(f"lost: {n_lost}")
+    print(f"counted twice: {n_twice}")
     print(f"records that were superseded (two owners for a while): {report.n_superseded}")
     real_s = REAL_RUN_S / REAL_SLOTS
     print(
@@ -170,6 +171,8 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     print(f"slots: {slept:.1%} slept, {thrown:.1%} thrown away, {1 - slept - thrown:.1%} idle")
     files = sum(1 for _ in folder.rglob("*"))
     print(f"files: {files:,} ({os.cpu_count()} cores)")
+    if n_lost or n_twice:
+        raise SystemExit("runs were lost or counted twice")
 
 
 @dataclass(frozen=True, kw_only=True)
