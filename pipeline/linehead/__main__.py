@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from pipeline.host.environment import environment
+from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.linehead.config import ConfigError, settings_of
-from pipeline.linehead.extra import ExtraMissingError, require_extra
+from pipeline.linehead.extra import ExtraMissingError, require_device, require_extra
 from pipeline.linehead.settings import EvalJob, FeatureJob, LabelJob, ProbeJob, TrainJob
 from pipeline.records.failure import InfraError
 
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"linehead: no command {command!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return COMMANDS[command](overrides)
+        with ended_like_ctrl_c():
+            return COMMANDS[command](overrides)
     except (ConfigError, ExtraMissingError) as error:
         print(f"linehead: {error}", file=sys.stderr)
         return 2
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"linehead {command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; run the same command again to go on", file=sys.stderr)
+        print("\nstopped; run the same command again: it goes on where it stopped", file=sys.stderr)
         return 130
 
 
@@ -55,6 +57,8 @@ def _label(overrides: Sequence[str]) -> int:
 def _features(overrides: Sequence[str]) -> int:
     job = settings_of(FeatureJob, "features", overrides)
     require_extra()
+    if job.source == "transformers":
+        require_device(job.device)
     from pipeline.linehead.features import run_feature_job
 
     print(run_feature_job(job, say=_say, now=time.monotonic))
@@ -73,6 +77,7 @@ def _probe(overrides: Sequence[str]) -> int:
 def _train(overrides: Sequence[str]) -> int:
     job = settings_of(TrainJob, "train", overrides)
     require_extra(("torch", "safetensors"))
+    require_device(job.device)
     from pipeline.linehead.training import run_train_job
 
     run_train_job(job, say=_say, now=time.monotonic)
@@ -82,6 +87,7 @@ def _train(overrides: Sequence[str]) -> int:
 def _eval(overrides: Sequence[str]) -> int:
     job = settings_of(EvalJob, "eval", overrides)
     require_extra(("torch", "safetensors"))
+    require_device(job.device)
     from pipeline.linehead.evaluation import run_eval_job
 
     print("\n".join(run_eval_job(job, environment())))
