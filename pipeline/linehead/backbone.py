@@ -6,11 +6,12 @@ once. In memory are the model and one prompt's keys and values. Needs PyTorch.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, DynamicCache
+from transformers import AutoConfig, AutoModel, AutoTokenizer, DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
 from pipeline.linehead.prompts import Prompt
@@ -100,7 +101,12 @@ class LocalBackbone:
 
 
 def loaded_backbone(job: FeatureJob) -> LocalBackbone:
-    """Return the backbone of a job, from disk or the offline cache."""
+    """Return the backbone of a job, from disk or the offline cache.
+
+    Raises:
+        ValueError: there is no such model here.
+    """
+    require_model(job)
     disable_progress_bar()
     model = AutoModel.from_pretrained(
         job.backbone, dtype=DTYPES[job.dtype], local_files_only=True, **revision_of(job)
@@ -114,6 +120,24 @@ def loaded_backbone(job: FeatureJob) -> LocalBackbone:
         chunk_tokens=job.chunk_tokens,
         reuse=layers <= _CROPPABLE,
     )
+
+
+def require_model(job: FeatureJob) -> None:
+    """Return if the backbone's configuration can be read.
+
+    Raises:
+        ValueError: it cannot, with what to do.
+    """
+    if (Path(job.backbone) / "config.json").exists():
+        return
+    try:
+        AutoConfig.from_pretrained(job.backbone, local_files_only=True, **revision_of(job))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no model in backbone={job.backbone}: it is no folder with a config.json, and nothing "
+            "in the offline cache has that name; stage it where there is a network (python -m "
+            "pipeline.stage model --help) and name its folder"
+        ) from error
 
 
 def loaded_tokenizer(job: FeatureJob) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -23,6 +23,8 @@ from pipeline.host.files import read_json, replace_bytes
 FEATURES_VERSION = 1
 
 INDEX = "index.json"
+
+SHARDS = "shard-*.safetensors"
 
 LAYER = "last hidden state, after the final norm"
 
@@ -62,7 +64,7 @@ class FeatureStore:
     """Backbone, revision, layer, hidden size, label hash, and how prompts were made."""
     entries: tuple[FeatureEntry, ...]
     sha256: str
-    """Of the index, which names labels and backbone."""
+    """Of what the index says but for the shards: labels, backbone, settings and outputs."""
 
     @property
     def hidden_size(self) -> int:
@@ -103,9 +105,11 @@ def open_store(folder: Path) -> FeatureStore:
     """Return the features in `folder`.
 
     Raises:
-        ValueError: the folder is unfinished, or of a newer version.
+        ValueError: the folder is unfinished, lacks a shard, or is of a newer version.
     """
     path = folder / INDEX
+    if not folder.is_dir():
+        raise ValueError(f"no folder {folder}; `linehead features` makes one (out={folder})")
     if not path.exists():
         raise ValueError(
             f"{folder} holds no finished features ({INDEX} is missing); run the same "
@@ -114,12 +118,28 @@ def open_store(folder: Path) -> FeatureStore:
     index = read_json(path)
     if index["facts"]["version"] > FEATURES_VERSION:
         raise ValueError(f"{path} was written by a newer planprune; install that one")
+    for shard in sorted({e["shard"] for e in index["entries"]}):
+        if not (folder / shard).exists():
+            raise ValueError(
+                f"{folder / shard} is gone; run the same `linehead features` command again: it "
+                "makes what is missing"
+            )
     return FeatureStore(
         folder=folder,
         facts=index["facts"],
         entries=tuple(FeatureEntry(**e) for e in index["entries"]),
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        sha256=_digest(index),
     )
+
+
+def _digest(index: Mapping[str, Any]) -> str:
+    """Return what names an index, however its outputs are spread over shards.
+
+    A job that was stopped has other shards than one that was not, and the same features.
+    """
+    entries = [{k: v for k, v in e.items() if k not in ("shard", "key")} for e in index["entries"]]
+    text = json.dumps({"facts": index["facts"], "entries": entries}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class FeatureWriter:
@@ -135,7 +155,8 @@ class FeatureWriter:
         self._folder, self._shard_bytes = folder, shard_bytes
         self._facts = {"version": FEATURES_VERSION, "layer": LAYER, **facts}
         self._entries = list(self._found())
-        self._n_shards = len(list(folder.glob("shard-*.safetensors")))
+        # Not how many there are: a name that is taken would be written over.
+        self._next_shard = 1 + max((_number(path) for path in folder.glob(SHARDS)), default=-1)
         self._tensors: dict[str, Tensor] = {}
         self._pending: list[FeatureEntry] = []
         self._bytes = 0
@@ -164,7 +185,7 @@ class FeatureWriter:
             n_lines=lines.n_lines,
             n_tokens=len(hidden),
             prompt_tokens=prompt_tokens,
-            shard=f"shard-{self._n_shards:05d}.safetensors",
+            shard=f"shard-{self._next_shard:05d}.safetensors",
             key=key,
         )
         self._tensors |= {
@@ -177,17 +198,18 @@ class FeatureWriter:
         self._pending.append(entry)
         self._bytes += hidden.numel() * hidden.element_size()
         if self._bytes >= self._shard_bytes:
-            self._flush()
+            self.flush()
 
     def finish(self, order: Sequence[str], extra: Mapping[str, Any]) -> None:
         """Write what is left and the index, samples in `order`."""
-        self._flush()
+        self.flush()
         by_id = {e.sample_id: e for e in self._entries}
         entries = [asdict(by_id[sample_id]) for sample_id in order if sample_id in by_id]
         index = {"facts": {**self._facts, **extra}, "entries": entries}
         replace_bytes(self._folder / INDEX, json.dumps(index, indent=1, sort_keys=True).encode())
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is collected as a shard, so that a stop loses nothing."""
         if not self._pending:
             return
         header = {
@@ -196,16 +218,27 @@ class FeatureWriter:
         }
         replace_bytes(self._folder / self._pending[0].shard, save(self._tensors, metadata=header))
         self._entries += self._pending
-        self._n_shards += 1
+        self._next_shard += 1
         self._tensors, self._pending, self._bytes = {}, [], 0
 
     def _found(self) -> Iterator[FeatureEntry]:
-        for path in sorted(self._folder.glob("shard-*.safetensors")):
-            with safe_open(path, framework="pt") as shard:
-                header = shard.metadata()
+        for path in sorted(self._folder.glob(SHARDS)):
+            try:
+                with safe_open(path, framework="pt") as shard:
+                    header = shard.metadata()
+            except SafetensorError as error:
+                raise ValueError(
+                    f"{path} is damaged ({error}); remove it and run the same command again: it "
+                    "makes those outputs anew"
+                ) from error
             if json.loads(header["facts"]) != json.loads(json.dumps(self._facts)):
                 raise ValueError(
                     f"{path} was made from other labels, another backbone or other settings; "
                     "give another out=FOLDER or remove this one"
                 )
             yield from (FeatureEntry(**e) for e in json.loads(header["entries"]))
+
+
+def _number(path: Path) -> int:
+    """Return the number in a shard's name."""
+    return int(path.stem.removeprefix("shard-"))

@@ -22,6 +22,8 @@ from pipeline.linehead.served_backbone import served_backbone
 from pipeline.linehead.settings import FeatureJob
 from pipeline.linehead.sources import RecordedRun, recorded_runs
 
+TELL_EVERY_S = 10.0
+
 
 def run_feature_job(
     job: FeatureJob, *, say: Callable[[str], None], now: Callable[[], float]
@@ -30,7 +32,7 @@ def run_feature_job(
 
     Args:
         job: What is wanted.
-        say: Told of outputs that are left out.
+        say: Told how far it is, and of outputs that are left out.
         now: A clock in seconds.
 
     Raises:
@@ -39,6 +41,8 @@ def run_feature_job(
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     labels = read_labels(Path(job.labels))
+    if not labels.outputs:
+        raise ValueError(f"{job.labels} holds no labels; run `linehead label` again")
     backbone = served_backbone(job) if job.source == "vllm" else loaded_backbone(job)
     try:
         return _written(job, labels, backbone, say=say, now=now)
@@ -61,7 +65,42 @@ def _written(
         shard_bytes=job.shard_mb * 1e6,
     )
     todo = [o for o in labels.outputs if o.sample_id not in writer.done]
-    started, n_tokens, n_new = now(), 0, 0
+    if len(todo) < len(labels.outputs):
+        say(f"{len(labels.outputs) - len(todo)} of {len(labels.outputs)} outputs are here already")
+    started, n_new, n_states = now(), 0, 0
+    told_at = started
+    try:
+        for n_tokens in _added(job, backbone, writer, todo, calls_as_text=calls_as_text, say=say):
+            n_new += 1
+            n_states += n_tokens
+            if now() - told_at >= TELL_EVERY_S:
+                told_at = now()
+                say(f"{n_new} of {len(todo)} outputs, {told_at - started:.0f} s")
+    finally:
+        # Whatever ends it (Ctrl-C, a time limit, a run that is missing): what was computed stays.
+        writer.flush()
+    skipped = len(todo) - n_new
+    if skipped == len(labels.outputs):
+        raise ValueError("no output could be used; raise max_prompt_tokens")
+    writer.finish([o.sample_id for o in labels.outputs], {"n_skipped": skipped})
+    seconds = max(now() - started, 1e-9)
+    return (
+        f"{job.out}: {len(labels.outputs) - skipped} outputs, {n_states} new states "
+        f"({n_states / seconds:.0f}/s), {backbone.n_computed} tokens computed "
+        f"({backbone.n_computed / seconds:.0f}/s), {skipped} left out"
+    )
+
+
+def _added(
+    job: FeatureJob,
+    backbone: Backbone,
+    writer: FeatureWriter,
+    todo: Sequence[LabelledOutput],
+    *,
+    calls_as_text: bool,
+    say: Callable[[str], None],
+) -> Iterator[int]:
+    """Add the features of outputs and yield each one's number of states."""
     for run, outputs in _by_run(todo, job):
         maker = PromptMaker(
             backbone.tokenizer,
@@ -74,8 +113,6 @@ def _written(
         by_index = {o.message_index: o for o in outputs}
         for prompt, hidden in backbone.states(_prompts(maker, outputs, say)):
             output = by_index[prompt.message_index]
-            n_tokens += len(hidden)
-            n_new += 1
             writer.add(
                 hidden.to(DTYPES[job.stored_dtype]),
                 prompt.output.lines,
@@ -85,16 +122,7 @@ def _written(
                 line_chars=[len(line) for line in split_lines(output.text)],
                 prompt_tokens=len(prompt.ids),
             )
-    skipped = len(todo) - n_new
-    if skipped == len(labels.outputs):
-        raise ValueError("no output could be used; raise max_prompt_tokens")
-    writer.finish([o.sample_id for o in labels.outputs], {"n_skipped": skipped})
-    seconds = max(now() - started, 1e-9)
-    return (
-        f"{job.out}: {len(labels.outputs) - skipped} outputs, {n_tokens} new states "
-        f"({n_tokens / seconds:.0f}/s), {backbone.n_computed} tokens computed "
-        f"({backbone.n_computed / seconds:.0f}/s), {skipped} left out"
-    )
+            yield len(hidden)
 
 
 def _prompts(

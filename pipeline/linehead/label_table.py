@@ -121,8 +121,15 @@ def read_labels(path: Path) -> LabelSet:
     Raises:
         ValueError: it is no label file, or of a newer version.
     """
+    if not path.is_file():
+        raise ValueError(f"no label file {path}; make one with `linehead label` (out={path})")
     data = path.read_bytes()
-    table = pq.read_table(io.BytesIO(data))
+    try:
+        table = pq.read_table(io.BytesIO(data))
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{path} is no file of line labels ({error}); make one with `linehead label`"
+        ) from error
     found = (table.schema.metadata or {}).get(_PROVENANCE)
     if found is None:
         raise ValueError(f"{path} is no file of line labels; make one with `linehead label`")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from pipeline.linehead.backbone import DTYPES, loaded_tokenizer, revision_of
+from pipeline.linehead.backbone import DTYPES, loaded_tokenizer, require_model, revision_of
 from pipeline.linehead.prompts import Prompt
 from pipeline.linehead.settings import FeatureJob
 from pipeline.records.failure import ServerError
@@ -93,11 +93,13 @@ def served_backbone(
     """Return the backbone behind `base_url`; its tokenizer and configuration come from disk.
 
     Raises:
-        ValueError: no `base_url`, or prompts may be longer than what the server takes.
+        ValueError: no `base_url`, no such model here, or prompts may be longer than what the
+            server takes.
         ServerError: the server does not answer.
     """
     if job.base_url is None:
         raise ValueError(f"source=vllm needs base_url=http://HOST:PORT/v1; {SERVE}")
+    require_model(job)
     root = job.base_url.rstrip("/").removesuffix("/v1")
     connections = Connections(root, CONNECT_TIMEOUT_S, job.request_timeout_s, None)
     (served, *_) = json.loads(answer_of(connections, "GET", "/v1/models", None, sleep=sleep))[

@@ -58,6 +58,8 @@ def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:
             yield f"{path}: unknown key{hint}"
         elif problem["type"] in {"missing", "missing_argument"}:
             yield f"{path}: missing"
+        elif problem["type"] == "tuple_type":
+            yield f"{path}: is a list, written [A, B] (got {problem['input']!r:.80})"
         else:
             yield f"{path}: {problem['msg']} (got {problem['input']!r:.80})"
 

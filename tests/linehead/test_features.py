@@ -1,6 +1,7 @@
 """Hidden states of outputs: equal to one plain forward pass, however they were computed."""
 
 from dataclasses import replace
+from itertools import count
 
 from tests.linehead.extra import need_torch
 
@@ -12,6 +13,7 @@ from transformers import AutoModel  # noqa: E402
 
 from pipeline.linehead.__main__ import main  # noqa: E402
 from pipeline.linehead.backbone import loaded_backbone  # noqa: E402
+from pipeline.linehead.config import settings_of  # noqa: E402
 from pipeline.linehead.feature_store import open_store  # noqa: E402
 from pipeline.linehead.features import run_feature_job  # noqa: E402
 from pipeline.linehead.prompts import PromptError, PromptMaker, renders_calls  # noqa: E402
@@ -196,6 +198,51 @@ def test_runs_other_than_the_labelled_ones_are_refused(tmp_path, backbone):
         run_feature_job(job, say=print, now=lambda: 0.0)
     with pytest.raises(ValueError, match="raise max_prompt_tokens"):
         run_feature_job(
-            replace(job, trajectories=(str(tmp_path / "runs"),), max_prompt_tokens=5),
+            replace(job, trajectories=(str(tmp_path / "runs"),), max_prompt_tokens=5,
+                    out=str(tmp_path / "y")),
             say=lambda _: None, now=lambda: 0.0,
         )  # fmt: skip
+
+
+def test_a_job_that_is_interrupted_keeps_what_it_has_and_ends_as_if_it_had_not_been(
+    tmp_path, backbone
+):
+    given, features = label_and_features(tmp_path, backbone)
+    assert main(["features", *given]) == 0
+    whole = open_store(features)
+    job = settings_of(FeatureJob, "features", [*given, f"out={tmp_path / 'stopped'}"])
+    told = []
+
+    def say(text):
+        told.append(text)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    # A clock on which every output takes long, so that each is told of.
+    with pytest.raises(KeyboardInterrupt):
+        run_feature_job(job, say=say, now=count(0, 60).__next__)
+    assert told[2].startswith("3 of 9 outputs")
+    run_feature_job(job, say=told.append, now=lambda: 0.0)
+    assert told[3] == "3 of 9 outputs are here already"
+    stopped = open_store(tmp_path / "stopped")
+    assert stopped.sha256 == whole.sha256
+    for a, b in zip(whole.each(whole.entries), stopped.each(stopped.entries), strict=True):
+        assert a.entry.sample_id == b.entry.sample_id
+        torch.testing.assert_close(a.hidden, b.hidden, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("backbone=nowhere", "no model in backbone=nowhere"),
+        ("backbone={folder}", "no model in backbone="),
+        ("labels=nowhere.parquet", "no label file nowhere.parquet"),
+        ("device=cuda:99", "device=cuda:99"),
+        ("trajectories=nowhere", "is a list, written [A, B]"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_to_do(tmp_path, backbone, capsys, change, says):
+    given, _ = label_and_features(tmp_path, backbone)
+    (tmp_path / "empty").mkdir()
+    assert main(["features", *given, change.format(folder=tmp_path / "empty")]) != 0
+    assert says in capsys.readouterr().err

@@ -248,6 +248,40 @@ def test_a_store_is_unfinished_without_its_index_and_goes_on_from_its_shards(tmp
     assert open_store(tmp_path / "f").sha256 == store.sha256
 
 
+def test_a_shard_that_is_gone_is_made_again_and_no_other_is_written_over(tmp_path):
+    store = made_store(tmp_path / "f")
+    known = {f.entry.sample_id: f for f in store.each(store.entries)}
+    gone = store.entries[0].shard
+    (tmp_path / "f" / gone).unlink()
+    with pytest.raises(ValueError, match=f"{gone} is gone; run the same"):
+        open_store(tmp_path / "f")
+    writer = FeatureWriter(tmp_path / "f", FACTS, shard_bytes=1e9)
+    for item in (f for name, f in known.items() if name not in writer.done):
+        writer.add(
+            item.hidden,
+            item.lines,
+            sample_id=item.entry.sample_id,
+            instance_id=item.entry.instance_id,
+            kept=item.kept,
+            line_chars=item.line_chars.tolist(),
+            prompt_tokens=item.entry.prompt_tokens,
+        )
+    writer.finish([e.sample_id for e in store.entries], {"n_skipped": 0})
+    again = open_store(tmp_path / "f")
+    assert [e.sample_id for e in again.entries] == list(known)
+    assert again.sha256 == store.sha256
+    for item in again.each(again.entries):
+        assert torch.equal(item.hidden, known[item.entry.sample_id].hidden)
+
+
+def test_a_damaged_shard_is_named_with_what_to_do(tmp_path):
+    store = made_store(tmp_path / "f")
+    shard = tmp_path / "f" / store.entries[-1].shard
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(ValueError, match=f"{shard.name} is damaged .* remove it"):
+        FeatureWriter(tmp_path / "f", FACTS, shard_bytes=1e9)
+
+
 def test_shards_of_other_features_are_never_mixed_in(tmp_path):
     made_store(tmp_path / "f")
     with pytest.raises(ValueError, match="another backbone"):
