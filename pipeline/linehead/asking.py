@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.host.files import append_fsync, replace_bytes
+from pipeline.host.log import say
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.protocols import ChatRequest, Completer
 from pipeline.records.failure import ContextOverflowError, ServerError
@@ -70,6 +71,8 @@ class AskReport:
     """Answered before, by the journal."""
     n_failed: int = 0
     """Without a usable answer."""
+    first_failure: str = ""
+    """What was wrong with the first of those."""
     n_left: int = 0
     """Not asked, or not often enough, for lack of budget."""
     cost: float = 0.0
@@ -135,8 +138,17 @@ def ask_all(
     report = AskReport(n_known=len(questions) - len(todo))
     spent = sum(cost_of(settings, a.prompt_tokens, a.completion_tokens) for a in paid)
     budget = Budget(settings, spent)
-    for answered in _asked(todo, settings, completer, budget):
-        append_fsync(journal, json.dumps(asdict(answered)).encode() + b"\n")
+    journal_lock = threading.Lock()
+
+    def ask(question: Question) -> Answered | None:
+        # Kept by the thread that asked: whatever stops the main one, what is paid for is not lost.
+        answered = _answered(question, settings, completer, budget)
+        if answered is not None:
+            with journal_lock:
+                append_fsync(journal, json.dumps(asdict(answered)).encode() + b"\n")
+        return answered
+
+    for answered in _asked(todo, ask, settings.concurrency):
         known[answered.question_id] = answered
         report.n_asked += 1
     report.cost = budget.spent
@@ -145,6 +157,7 @@ def ask_all(
             report.n_left += 1
         elif (answer := known[question.question_id].answer) is None:
             report.n_failed += 1
+            report.first_failure = report.first_failure or str(known[question.question_id].failure)
         else:
             report.answers[question.question_id] = answer
     return report
@@ -176,7 +189,7 @@ def json_in(text: str) -> Mapping[str, Any]:
         raise AnswerError("there is no JSON object in it")
     try:
         data: Mapping[str, Any] = json.loads(found[0])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AnswerError(f"the JSON does not parse ({error})") from error
     return data
 
@@ -206,22 +219,23 @@ def _correction(answer: str, error: AnswerError) -> list[dict[str, str]]:
 
 
 def _asked(
-    questions: Sequence[Question], settings: JudgeSettings, completer: Completer, budget: Budget
+    questions: Sequence[Question], ask: Callable[[Question], Answered | None], concurrency: int
 ) -> Iterator[Answered]:
     """Yield answers as they come; few requests wait, so that an error ends the job soon."""
     rest = iter(questions)
-    with ThreadPoolExecutor(settings.concurrency) as pool:
+    with ThreadPoolExecutor(concurrency) as pool:
 
         def started(n: int) -> set[Future[Answered | None]]:
-            return {
-                pool.submit(_answered, question, settings, completer, budget)
-                for question in islice(rest, n)
-            }
+            return {pool.submit(ask, question) for question in islice(rest, n)}
 
-        waiting = started(settings.concurrency)
+        waiting = started(concurrency)
         failure: ServerError | None = None
         while waiting:
-            done = next(as_completed(waiting))
+            try:
+                done = next(as_completed(waiting))
+            except KeyboardInterrupt:
+                say("stopping once the answers that are on their way, and paid for, are here")
+                raise
             waiting.remove(done)
             try:
                 answered = done.result()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.linehead.config import ConfigError
 from pipeline.linehead.heuristic import heuristic_labels
 from pipeline.linehead.judge import Judged, judge_completer, judge_labels
 from pipeline.linehead.judge_prompt import SYSTEM
@@ -25,6 +26,9 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
         ServerError: the judge's endpoint fails.
         ValueError: a source cannot be read, or has no output that fits.
     """
+    out = Path(job.out)
+    if out.is_dir():
+        raise ConfigError(f"out={out} is a folder; name a file in it: out={out}/labels.parquet")
     runs = list(recorded_runs(map(Path, job.trajectories)))
     samples = samples_of(runs, job.samples)
     if not samples:
@@ -32,7 +36,6 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
             f"none of the {len(runs)} runs has an output of {job.samples.min_lines} to "
             f"{job.samples.max_lines} lines; lower samples.min_lines"
         )
-    out = Path(job.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     provenance: dict[str, Any] = {
         "labeller": job.labeller,
@@ -58,8 +61,11 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
         "n_left": judged.asked.n_left,
         "cost": judged.asked.cost,
     }
+    printed = _judge_lines(judged, job.judge)
+    if not judged.labels:
+        return [f"{out} is not written: the judge gave no label", *printed], False
     write_labels(out, judged.labels, provenance)
-    printed = [_summary(out, judged.labels), *_judge_lines(judged, job.judge)]
+    printed = [_summary(out, judged.labels), *printed]
     return printed, judged.asked.n_left == 0
 
 
@@ -73,8 +79,6 @@ def _judged(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]
 
 
 def _summary(out: Path, labels: list[LabelledOutput]) -> str:
-    if not labels:
-        return f"{out}: no labels"
     kept = np.concatenate([o.kept for o in labels])
     return f"{out}: {len(labels)} outputs, {len(kept)} lines, {100 * kept.mean():.1f}% of them kept"
 
@@ -85,6 +89,12 @@ def _judge_lines(judged: Judged, settings: JudgeSettings) -> list[str]:
         f"judge: {asked.n_asked} asked, {asked.n_known} known from before, {asked.n_failed} "
         f"without a usable answer, {judged.n_unsure} unsure; cost so far {asked.cost:.4f}"
     ]
+    if asked.n_failed:
+        lines.append(
+            f"what was wrong with the first unusable answer: {asked.first_failure}; another "
+            "judge.model or judge.max_tokens may do better (answers of this one are not asked for "
+            "again)"
+        )
     if asked.n_left:
         lines.append(
             f"{asked.n_left} outputs were not asked about: the next request might pass the cap of "

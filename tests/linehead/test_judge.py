@@ -1,6 +1,9 @@
 """The labelling job against a real HTTP server that answers from a script."""
 
 import json
+import signal
+import threading
+import time
 
 import pytest
 
@@ -196,3 +199,33 @@ def test_what_is_no_answer_is_refused_with_the_reason(text, problem):
 def test_thinking_and_a_code_fence_around_the_answer_are_passed_over():
     text = '<think>{"keep"}</think>\n```json\n{"confidence": 1, "keep": [[3, 4], [1, 1]]}\n```'
     assert parsed_answer(text, 5).ranges == ((1, 1), (3, 4))
+
+
+def test_ctrl_c_keeps_the_answers_that_are_on_their_way(tmp_path):
+    def slow(_body):
+        # The first answers meet the interrupt while they are being made.
+        if not interrupted.is_set():
+            interrupted.set()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(0.3)
+        return answer([[1, 2]])
+
+    interrupted = threading.Event()
+    with ScriptedModel(slow) as server:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                judged(server, SAMPLES, tmp_path / "a.jsonl", concurrency=2)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        n_paid = len(server.requests)
+        assert 0 < n_paid < len(SAMPLES)
+        assert len(read_journal(tmp_path / "a.jsonl")) == n_paid
+        report = judged(server, SAMPLES, tmp_path / "a.jsonl")
+    assert report.asked.n_known == n_paid
+    assert len(server.requests) == len(SAMPLES)
+
+
+def test_an_answer_nested_without_end_is_unusable_like_any_other():
+    with pytest.raises(AnswerError, match="does not parse"):
+        parsed_answer('{"keep": ' + "[" * 100_000 + "]" * 100_000 + "}", 4)

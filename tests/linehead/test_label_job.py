@@ -62,7 +62,8 @@ def test_real_runs_are_labelled_by_rule_with_their_provenance(tmp_path):
                for o in labels.outputs)  # fmt: skip
 
 
-def test_a_judged_job_says_what_it_cost_and_keeps_the_endpoint_to_itself(tmp_path):
+def judged_once(tmp_path, *replies):
+    """Run the labelling of one output by a judge that gives `replies`."""
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     actions = [{"command": "cat f", "tool_call_id": "c1"}]
     call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
@@ -74,10 +75,36 @@ def test_a_judged_job_says_what_it_cost_and_keeps_the_endpoint_to_itself(tmp_pat
     file.write_text(json.dumps({"trajectory_format": "mini-swe-agent-1.1", "messages": messages}))
     overrides = [f"trajectories=[{file}]", f"out={tmp_path}/l.parquet", "labeller=judge",
                  "judge.model=scripted", "judge.input_price=1.0"]  # fmt: skip
-    reply = says(json.dumps({"confidence": 1.0, "keep": [[1, 5]], "reasoning": ""}))
-    with ScriptedModel([reply]) as server:
+    with ScriptedModel(replies) as server:
         job = settings_of(LabelJob, "label", [*overrides, f"judge.base_url={server.base_url}"])
-        printed, complete = run_label_job(job, {})
+        return *run_label_job(job, {}), server
+
+
+def test_a_judge_without_one_usable_answer_leaves_the_labels_alone_and_says_why(tmp_path):
+    (sample,) = samples_in(run_of(("", "c", many_lines(3))))
+    write_labels(tmp_path / "l.parquet", [labelled(sample, np.array([True, False, True]))], {})
+    before = (tmp_path / "l.parquet").read_bytes()
+    printed, complete, _ = judged_once(tmp_path, *[says("Keep it all!")] * 3)
+    assert not complete
+    assert "is not written: the judge gave no label" in printed[0]
+    assert "1 asked, 0 known from before, 1 without a usable answer" in printed[1]
+    assert "there is no JSON object in it; another judge.model" in printed[2]
+    assert (tmp_path / "l.parquet").read_bytes() == before
+
+
+def test_paths_that_cannot_be_right_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=f"out={tmp_path}/labels.parquet"):
+        run_label_job(LabelJob(trajectories=("x",), out=str(tmp_path)), {})
+    with pytest.raises(ValueError, match=r"no label file .*make one with `linehead label`"):
+        read_labels(tmp_path / "l.parquet")
+    (tmp_path / "l.parquet").write_text("# not Parquet")
+    with pytest.raises(ValueError, match=r"l\.parquet is no file of line labels"):
+        read_labels(tmp_path / "l.parquet")
+
+
+def test_a_judged_job_says_what_it_cost_and_keeps_the_endpoint_to_itself(tmp_path):
+    reply = says(json.dumps({"confidence": 1.0, "keep": [[1, 5]], "reasoning": ""}))
+    printed, complete, server = judged_once(tmp_path, reply)
     assert complete
     assert "1 asked" in printed[1]
     found = read_labels(tmp_path / "l.parquet")
