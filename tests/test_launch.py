@@ -228,6 +228,18 @@ def test_a_run_that_keeps_failing_on_our_side_is_named_with_its_cause_and_done_l
     assert len(result_of(results)) == 1
 
 
+def test_what_ended_the_workers_before_their_first_run_is_said(tmp_path):
+    stuck = launch(
+        tmp_path / "results",
+        *("instances.sample=1", "~arms.plan_prune", "max_attempts=1"),
+        *("+arm@arms.v1=swe_pruner", "arms.v1.policy.url=http://127.0.0.1:1"),
+    )
+    assert stuck.returncode == 2
+    assert "no worker got to it" in stuck.stderr
+    assert "a worker ended with: the line pruner of arm" in stuck.stderr
+    assert "no SWE-Pruner server answers at http://127.0.0.1:1" in stuck.stderr
+
+
 def test_a_changed_science_field_is_refused_and_nothing_is_touched(undisturbed):
     results, _ = undisturbed
     lock = (results / "sweep.lock.yaml").read_bytes()

@@ -52,23 +52,31 @@ class PrunerPool:
         """
         self._lock = threading.Lock()
         self._models: dict[tuple[Any, ...], LocalModel] = {}
-        self._pruners: list[tuple[LinePrunerSpec, LinePruner]] = []
+        self._pruners: list[tuple[LinePrunerSpec, Guarded]] = []
         for arm in arms:
             if isinstance(arm.policy, LinePrunerSpec):
                 self._add(arm.name, arm.policy)
 
     def of(self, arm: ArmSpec) -> LinePruner | None:
-        """Return the pruner of `arm`, its tuned parameter as it is now; None where it has none."""
+        """Return the pruner of `arm`, its tuned parameter as it is now; None where it has none.
+
+        Raises:
+            NodeError: its server is gone. A run must not begin without it: it would end as one of
+                the whole history, and be taken for the arm's.
+        """
         if not isinstance(arm.policy, LinePrunerSpec):
             return None
         with self._lock:
-            for spec, pruner in self._pruners:
-                if spec == arm.policy:
-                    return pruner
+            known = next((p for spec, p in self._pruners if spec == arm.policy), None)
             # A budget changes a parameter and never the model.
-            return self._add(arm.name, arm.policy)
+            pruner = known or self._add(arm.name, arm.policy)
+        try:
+            pruner.check()
+        except PrunerError as error:
+            raise _unusable(arm.name, error) from error
+        return pruner
 
-    def _add(self, name: str, spec: LinePrunerSpec) -> LinePruner:
+    def _add(self, name: str, spec: LinePrunerSpec) -> "Guarded":
         for parameter, problem in missing_parts(spec):
             named = problem.replace("arms.ARM.", f"arms.{name}.")
             raise NodeError(f"arms.{name}.policy.{parameter}: {named}")
@@ -77,7 +85,7 @@ class PrunerPool:
             # One that loads and cannot judge (no memory, another interface) is found out now.
             pruner.prune(_SAMPLE)
         except PrunerError as error:
-            raise NodeError(f"the line pruner of arm {name} cannot be used: {error}") from error
+            raise _unusable(name, error) from error
         self._pruners.append((spec, pruner))
         return pruner
 
@@ -118,6 +126,16 @@ class Guarded:
     def __init__(self, pruner: LinePruner) -> None:
         self._pruner = pruner
 
+    def check(self) -> None:
+        """Return if the pruner can be asked; only one that is a server may have gone away.
+
+        Raises:
+            PrunerError: it has.
+        """
+        check = getattr(self._pruner, "check", None)
+        if check is not None:
+            check()
+
     def prune(self, request: PruneRequest) -> Sequence[bool] | None:
         """Return which lines stay; None where there is no reason to prune.
 
@@ -132,3 +150,7 @@ class Guarded:
         if kept is not None and len(kept) != n_lines:
             raise PrunerError(f"{len(kept)} decisions for {n_lines} lines")
         return kept
+
+
+def _unusable(arm: str, error: PrunerError) -> NodeError:
+    return NodeError(f"the line pruner of arm {arm} cannot be used: {error}")

@@ -35,11 +35,26 @@ class SwePrunerClient:
         self._spec = spec
         try:
             self._server = Connections(spec.url, CONNECT_TIMEOUT_S, spec.timeout_s, None)
-            status, _ = self._server.request("GET", "/health", None)
-        except (ValueError, NotSentError, TransientError) as error:
+        except ValueError as error:
             raise PrunerError(f"no SWE-Pruner server answers at {spec.url}: {error}") from error
+        self.check()
+
+    def check(self) -> None:
+        """Return if the server says that it is healthy.
+
+        Raises:
+            PrunerError: it does not.
+        """
+        try:
+            status, _ = self._server.request("GET", "/health", None)
+        except (NotSentError, TransientError) as error:
+            raise PrunerError(
+                f"no SWE-Pruner server answers at {self._spec.url}: {error}; start it again"
+            ) from error
         if status != 200:
-            raise PrunerError(f"the SWE-Pruner server at {spec.url} answers {status} to /health")
+            raise PrunerError(
+                f"the SWE-Pruner server at {self._spec.url} answers {status} to /health"
+            )
 
     def prune(self, request: PruneRequest) -> list[bool] | None:
         """Return which lines stay; None where the agent asked nothing."""

@@ -132,6 +132,7 @@ def _rolled_out(
         text_mode=model.mode == "text",
     )
     try:
+        pruner = bench.pruners.of(arm)
         with bench.sandboxes.started(row, "rollout") as sandbox:
             outcome = run_agent(
                 row=row,
@@ -151,7 +152,7 @@ def _rolled_out(
                 should_stop=bench.should_stop,
                 context_tools=tool_schemas(arm),
                 context_tool=context_tool(arm),
-                pruner=bench.pruners.of(arm),
+                pruner=pruner,
                 asks_focus=arm.asks_focus,
             )
     finally:

@@ -73,6 +73,17 @@ def test_a_worker_that_cannot_have_a_pruner_says_which_arm_and_what_to_do() -> N
         PrunerPool([ArmSpec(name="v1", policy=SwePruner(url="http://127.0.0.1:1"))])
 
 
+def test_no_run_begins_while_the_server_of_its_pruner_is_gone() -> None:
+    other = ArmSpec(name="full_history", policy=FullHistory())
+    with PruneServer() as server:
+        arm = ArmSpec(name="v1", policy=SwePruner(url=server.url))
+        pool = PrunerPool([arm, other])
+        assert pool.of(arm) is not None
+    with pytest.raises(NodeError, match=r"arm v1 cannot be used: no .* answers .*start it again"):
+        pool.of(arm)
+    assert pool.of(other) is None
+
+
 def test_an_arm_gets_its_pruner_its_budget_met_or_not_and_others_get_none() -> None:
     with PruneServer() as server:
         arm = ArmSpec(name="v1", policy=SwePruner(url=server.url))
