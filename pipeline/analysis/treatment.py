@@ -191,7 +191,8 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
                     code="pruner_errors",
                     sentence=f"{where}: its line pruner failed on {t.n_pruner_errors} of "
                     f"{t.n_judged} outputs, which were shown whole",
-                    remedy="see the errors in calls.pruner_answer; runs.n_pruner_errors says which "
+                    remedy="see the errors in calls.pruner_answer (of a head in the server: "
+                    "calls.server_answer); runs.n_pruner_errors says which "
                     "runs have them",
                     # A few whole outputs dilute an arm; a pruner mostly gone is no treatment.
                     blocks=2 * t.n_pruner_errors > t.n_judged,

@@ -6,10 +6,10 @@ short. Line pruners that stand beside the model server are `line_pruners`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.context.kept_lines import FILTERED, BoolArray, kept_lines, kept_text
-from pipeline.context.line_scores import LineScores, decoded, request_params
+from pipeline.context.line_scores import LineScores, decoded, n_without_scores, request_params
 from pipeline.context.shown import content_edit, is_removed
 from pipeline.protocols import Ask, ServerQuestion
 from pipeline.records.trajectory import (
@@ -105,6 +105,14 @@ class SwePrunerProPolicy:
                 fill_gaps=self._spec.fill_gaps,
             )
             yield from line_edit(message, text, kept, marker=self._marker)
+
+
+def score_failures(decisions: Iterable[Decision]) -> tuple[int, int]:
+    """Return about how many outputs a server was asked for scores, and how many came without."""
+    kept = [json.loads(d.content) for d in decisions if d.kind == SCORES and d.content]
+    asked = [len(entry["messages"]) for entry in kept]
+    failed = [n_without_scores(e["answer"], n) for e, n in zip(kept, asked, strict=True)]
+    return sum(asked), sum(failed)
 
 
 def _score_decisions(trajectory: Trajectory) -> Iterator[Decision]:

@@ -83,6 +83,15 @@ def decoded(params: Mapping[str, Any] | None, texts: Sequence[str]) -> list[Line
     return [_decoded(output, text) for output, text in zip(outputs, texts, strict=True)]
 
 
+def n_without_scores(params: Mapping[str, Any] | None, n_texts: int) -> int:
+    """Return for how many of `n_texts` outputs a server's answer brings no scores."""
+    found = (params or {}).get(FIELD)
+    outputs = found.get("outputs") if isinstance(found, Mapping) else None
+    if not isinstance(outputs, list) or len(outputs) != n_texts:
+        return n_texts
+    return sum(not isinstance(output, Mapping) or "scores" not in output for output in outputs)
+
+
 def _decoded(output: Any, text: str) -> LineScores | str:
     if not isinstance(output, Mapping) or "scores" not in output:
         reason = output.get("error") if isinstance(output, Mapping) else None

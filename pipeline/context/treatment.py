@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipeline.context.line_prune import score_failures
 from pipeline.context.line_pruners import pruner_failures
 from pipeline.context.policies import policy_for
 from pipeline.protocols import AuxReply, AuxRequest, TokenCounter
@@ -43,7 +44,7 @@ class Treatment:
     n_unasked: int
     """Times the policy wanted an answer and none was recorded."""
     n_judged: int
-    """Outputs that a line pruner was asked about."""
+    """Outputs that a line pruner, or a head in the server, was asked about."""
     n_pruner_errors: int
     """Of these, shown whole because it failed."""
     by_reason: Mapping[str, int]
@@ -102,7 +103,11 @@ def treatment_of(
         new = policy.decide(prefix, standing, unanswered)
         standing = merged(standing, new)
         expected += new
-    n_judged, n_errors = pruner_failures(trajectory.decisions)
+    by_pruner, by_server = (
+        pruner_failures(trajectory.decisions),
+        score_failures(trajectory.decisions),
+    )
+    n_judged, n_errors = by_pruner[0] + by_server[0], by_pruner[1] + by_server[1]
     failed_always = n_judged > 0 and n_errors == n_judged
     return Treatment(
         verdict=_verdict(

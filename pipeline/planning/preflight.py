@@ -12,6 +12,7 @@ from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
 from pipeline.spec.line_pruner import LinePrunerSpec
+from pipeline.spec.policy import SwePrunerPro
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000
@@ -36,6 +37,7 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
     return [
         *_arms(spec),
         *_line_pruners(spec),
+        *_line_heads(spec),
         *_models(spec),
         *_sandbox(spec, sweep),
         *_caps(spec, estimate),
@@ -86,6 +88,23 @@ def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:
             for parameter, message in missing_parts_of_pruner(arm.policy, text_mode=text_mode):
                 named = message.replace("arms.ARM.", f"arms.{name}.")
                 yield Problem(field=f"arms.{name}.policy.{parameter}", message=named)
+
+
+def _line_heads(spec: SweepSpec) -> Iterator[Problem]:
+    """Yield the servers that are known to have no line head for the arms that go by one."""
+    arms = [name for name, arm in spec.arms.items() if isinstance(arm.policy, SwePrunerPro)]
+    for name, model in spec.models.items():
+        # What a server has that is running already cannot be known here.
+        if not arms or spec.dry_run or model.kind == "endpoint":
+            continue
+        if not any("LineScoreConnector" in flag for flag in model.serve.flags):
+            yield Problem(
+                field=f"models.{name}.serve.flags",
+                message=(
+                    f"arm {arms[0]} needs a line head in this model's server, and nothing here "
+                    "puts one there; docs/linehead.md has the flags, +sweep=line_head an example"
+                ),
+            )
 
 
 def _models(spec: SweepSpec) -> Iterator[Problem]:

@@ -2,11 +2,13 @@
 
 import json
 
+from pipeline.context.treatment import Verdict, treatment_of
+from pipeline.records.trajectory import Trajectory
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policy import SwePrunerPro
 from tests.agent.rollouts import rollout
 from tests.context.test_line_prune import KEPT, LONG, answer_for
-from tests.fakes import Message, Reply, bash, completion, says, submits
+from tests.fakes import Message, Reply, WordCounter, bash, completion, says, submits
 
 ARM = ArmSpec(name="swe_pruner_pro", policy=SwePrunerPro(min_chars=80), plan=False)
 
@@ -51,3 +53,16 @@ def test_a_server_without_a_head_leaves_every_output_whole():
     outcome, requests = rollout(script, arm=ARM, results={"cat f": LONG, "true": "ok"})
     assert LONG in requests[2]["messages"][3]["content"]
     assert outcome.failure_class == "ok"
+
+
+def test_a_run_whose_server_never_had_scores_is_not_of_its_arm():
+    script = [says("a", bash("cat f")), says("b", bash("true")), submits()]
+    outcome, _ = rollout(script, arm=ARM, results={"cat f": LONG, "true": "ok"})
+    trajectory = Trajectory(decisions=list(outcome.decisions))
+    trajectory.append(outcome.messages)
+    moments = [call.message_count for call in outcome.calls if call.kind == "step"]
+    found = treatment_of(
+        ARM, trajectory, moments, [], seed=0, counter=WordCounter(), context_length=10_000
+    )
+    assert found.verdict is Verdict.UNTREATED
+    assert (found.n_judged, found.n_pruner_errors) == (1, 1)

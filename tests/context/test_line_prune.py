@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from pipeline.context.kept_lines import TokenLines, split_lines
-from pipeline.context.line_prune import SCORES, SwePrunerProPolicy
+from pipeline.context.line_prune import SCORES, SwePrunerProPolicy, score_failures
 from pipeline.context.line_scores import encoded, response_params, wanted_texts
 from pipeline.protocols import AsksServer, AuxReply, AuxRequest, ServerQuestion
 from pipeline.records.trajectory import (
@@ -203,3 +204,20 @@ def test_thresholds_gaps_and_the_marker_are_parameters() -> None:
     run.step()
     run.turn("x")
     assert run.decide() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "n_failed"),
+    [
+        (None, 2),
+        ({}, 2),
+        ({"line_scores": {"outputs": [{"scores": [0.5]}]}}, 2),
+        ({"line_scores": {"outputs": [{"scores": [0.5]}, {"error": "off"}]}}, 1),
+        ({"line_scores": {"outputs": [{"scores": [0.5]}, {"scores": [0.1]}]}}, 0),
+    ],
+)
+def test_outputs_that_came_without_scores_are_counted_as_failures(answer, n_failed) -> None:
+    content = json.dumps({"messages": [3, 5], "answer": answer})
+    scores = Decision(message_index=6, call_index=1, kind=SCORES, content=content)
+    other = Decision(message_index=7, call_index=2, kind="cleanup", content="{}")
+    assert score_failures([scores, other]) == (2, n_failed)

@@ -125,3 +125,13 @@ def test_images_that_are_not_staged_are_named_with_the_command(tmp_path):
     assert len(said) == 1
     assert "images are not staged" in said[0]
     assert "pipeline.stage images" in said[0]
+
+
+def test_an_arm_that_goes_by_a_line_head_needs_a_server_that_has_one(tmp_path):
+    arm = "+arm@arms.head=swe_pruner_pro"
+    (said,) = found(tmp_path, arm)
+    assert said.startswith("models.sim.serve.flags: arm head needs a line head")
+    assert "+sweep=line_head" in said
+    shipped = prepared(sweep_spec(["+sweep=line_head", f"results={tmp_path}"]))
+    said = [str(p) for p in problems(shipped, estimated(shipped.lock.spec, shipped.runs))]
+    assert not [p for p in said if "flags" in p]
