@@ -133,8 +133,12 @@ def _last_words(job: Any) -> str:
     """Return the error that ended a worker, on one line; empty where there was none."""
     log = job.paths.stdout
     text = log.read_text("utf-8", "replace") if log.exists() else ""
-    raised = list(re.finditer(r"(?m)^[\w.]+(?:Error|Exception): ", text))
-    return " ".join(text[raised[-1].end() :].split()) if raised else ""
+    # Our own words first: they quote what they follow from, another program's traceback perhaps.
+    for pattern in (r"(?m)^pipeline\.[\w.]+: ", r"(?m)^[\w.]+(?:Error|Exception): "):
+        raised = list(re.finditer(pattern, text))
+        if raised:
+            return " ".join(text[raised[-1].end() :].split())
+    return ""
 
 
 def _watched(

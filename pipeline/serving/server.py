@@ -11,6 +11,7 @@ Does not know what is asked of it; when to start it again is the worker's decisi
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import threading
@@ -41,7 +42,9 @@ METRICS_TIMEOUT_S = 10.0
 START_POLL_S = 0.25
 PORT_TRIES = 4
 TAIL_LINES = 25
-_TAIL_BYTES = 16_384
+_TAIL_BYTES = 65_536
+
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception): .+")
 
 
 class ServerStoppedError(ServerError):
@@ -323,7 +326,12 @@ class VllmServer:
             time.sleep(START_POLL_S)
 
     def _log_tail(self) -> str:
-        return f"the end of {self._log}:\n{log_tail(self._log)}"
+        said = error_said(self._log)
+        return (
+            (f"it said: {said}; " if said else "")
+            + f"the end of {self._log}:\n"
+            + (log_tail(self._log))
+        )
 
     def _note(self, text: str) -> None:
         say(f"server of {self._model.name}: {text}")
@@ -336,6 +344,16 @@ def log_tail(log: Path, n_lines: int = TAIL_LINES) -> str:
         lines = file.read().decode("utf-8", "replace").splitlines()
         return "\n".join(lines[-n_lines:])
     return "(there is none)"
+
+
+def error_said(log: Path) -> str:
+    """Return the last error in a log that is no consequence of another; empty where there is none.
+
+    vLLM's engine dies in a process of its own, and the server then only says that it did.
+    """
+    lines = log_tail(log, 2000).splitlines()
+    errors = (_ERROR.search(line) for line in reversed(lines) if "See root cause" not in line)
+    return next((found[0][:300] for found in errors if found is not None), "")
 
 
 def _size(path: Path) -> int:

@@ -23,7 +23,7 @@ from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.parts import CHECKOUT, missing_parts
 from pipeline.serving.ports import FIRST_PORT, LANE_WIDTH, N_LANES, is_listening, take_lane
-from pipeline.serving.server import ServerStoppedError, VllmServer
+from pipeline.serving.server import ServerStoppedError, VllmServer, error_said
 from pipeline.serving.stall import StallRule
 from pipeline.spec.model import ModelSpec, ServeSpec
 from tests.serving.vllm_standin import program
@@ -300,3 +300,16 @@ def test_what_is_missing_is_named_by_its_key_with_the_command_that_brings_it(tmp
     (tmp_path / "config.json").touch()
     whole = ServeSpec(python=sys.executable, model_path=str(tmp_path))
     assert missing_parts(replace(bare, serve=whole)) == {}
+
+
+def test_the_error_behind_a_dead_engine_is_found_in_the_log(tmp_path):
+    log = tmp_path / "server.log"
+    assert error_said(log) == ""
+    log.write_text("INFO loading\n")
+    assert error_said(log) == ""
+    log.write_text(
+        "ERROR 11-30 [core.py:1] Traceback (most recent call last):\n"
+        "ERROR 11-30 [core.py:1] x.HeadMismatchError: heads/other has width 8\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert error_said(log) == "x.HeadMismatchError: heads/other has width 8"
