@@ -352,7 +352,7 @@ def error_said(log: Path) -> str:
     vLLM's engine dies in a process of its own, and the server then only says that it did.
     """
     lines = log_tail(log, 2000).splitlines()
-    errors = (_ERROR.search(line) for line in reversed(lines) if "See root cause" not in line)
+    errors = (_ERROR.search(line) for line in reversed(lines) if "root cause" not in line)
     return next((found[0][:300] for found in errors if found is not None), "")
 
 

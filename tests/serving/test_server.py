@@ -310,6 +310,7 @@ def test_the_error_behind_a_dead_engine_is_found_in_the_log(tmp_path):
     log.write_text(
         "ERROR 11-30 [core.py:1] Traceback (most recent call last):\n"
         "ERROR 11-30 [core.py:1] x.HeadMismatchError: heads/other has width 8\n"
+        "ERROR 11-30 [core.py:9] Exception: WorkerProc failed. See stack trace for root cause.\n"
         "RuntimeError: Engine core initialization failed. See root cause above.\n"
     )
     assert error_said(log) == "x.HeadMismatchError: heads/other has width 8"
