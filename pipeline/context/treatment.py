@@ -103,10 +103,8 @@ def treatment_of(
         new = policy.decide(prefix, standing, unanswered)
         standing = merged(standing, new)
         expected += new
-    by_pruner, by_server = (
-        pruner_failures(trajectory.decisions),
-        score_failures(trajectory.decisions),
-    )
+    by_pruner = pruner_failures(trajectory.decisions)
+    by_server = score_failures(trajectory.decisions)
     n_judged, n_errors = by_pruner[0] + by_server[0], by_pruner[1] + by_server[1]
     failed_always = n_judged > 0 and n_errors == n_judged
     return Treatment(

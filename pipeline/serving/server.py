@@ -9,9 +9,7 @@ in flight fail as the server's fault and not as a timeout an hour later.
 Does not know what is asked of it; when to start it again is the worker's decision.
 """
 
-import contextlib
 import os
-import re
 import shutil
 import sys
 import threading
@@ -30,6 +28,7 @@ from pipeline.serving.gpu import pids_on_gpus
 from pipeline.serving.metrics import has_requests, metrics_text, sample_of, tokens_done
 from pipeline.serving.parts import CHECKOUT
 from pipeline.serving.ports import Lane, is_listening, take_lane
+from pipeline.serving.server_log import last_words, size_of
 from pipeline.serving.stall import StallRule
 from pipeline.spec.model import ModelSpec
 
@@ -41,10 +40,6 @@ HEALTH_TIMEOUT_S = 3.0
 METRICS_TIMEOUT_S = 10.0
 START_POLL_S = 0.25
 PORT_TRIES = 4
-TAIL_LINES = 25
-_TAIL_BYTES = 65_536
-
-_ERROR = re.compile(r"[\w.]*(?:Error|Exception): .+")
 
 
 class ServerStoppedError(ServerError):
@@ -126,7 +121,7 @@ class VllmServer:
         if self.generation >= self._model.serve.max_restarts:
             raise ServerError(
                 f"the server of {self._model.name} failed {self.generation + 1} times, last since "
-                f"{why}; {self._log_tail()}"
+                f"{why}; {last_words(self._log)}"
             )
         self.generation += 1
         self._start()
@@ -205,13 +200,13 @@ class VllmServer:
                     self._check_start(port)
                     return
             now = time.monotonic()
-            if (grown := _size(self._log)) != size:
+            if (grown := size_of(self._log)) != size:
                 size, grew = grown, now
             if now - grew > serve.start_silence_s or now - started > serve.start_timeout_s:
                 raise ServerError(
                     f"the server of {self._model.name} was not ready after {now - started:.0f} s, "
                     f"of which its log stood still for {now - grew:.0f} s ({said}); "
-                    f"{self._log_tail()}"
+                    f"{last_words(self._log)}"
                 )
             time.sleep(START_POLL_S)
 
@@ -236,7 +231,7 @@ class VllmServer:
             raise _PortTakenError
         raise ServerError(
             f"the server of {self._model.name} ended with status {self._child.returncode} before "
-            f"it was ready; {self._log_tail()}"
+            f"it was ready; {last_words(self._log)}"
         )
 
     def _healthy(self) -> bool:
@@ -325,39 +320,5 @@ class VllmServer:
                 )
             time.sleep(START_POLL_S)
 
-    def _log_tail(self) -> str:
-        said = error_said(self._log)
-        return (
-            (f"it said: {said}; " if said else "")
-            + f"the end of {self._log}:\n"
-            + (log_tail(self._log))
-        )
-
     def _note(self, text: str) -> None:
         say(f"server of {self._model.name}: {text}")
-
-
-def log_tail(log: Path, n_lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log that may be large or absent."""
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, _size(log) - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-n_lines:])
-    return "(there is none)"
-
-
-def error_said(log: Path) -> str:
-    """Return the last error in a log that is no consequence of another; empty where there is none.
-
-    vLLM's engine dies in a process of its own, and the server then only says that it did.
-    """
-    lines = log_tail(log, 2000).splitlines()
-    errors = (_ERROR.search(line) for line in reversed(lines) if "root cause" not in line)
-    return next((found[0][:300] for found in errors if found is not None), "")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1

@@ -23,7 +23,8 @@ from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.parts import CHECKOUT, missing_parts
 from pipeline.serving.ports import FIRST_PORT, LANE_WIDTH, N_LANES, is_listening, take_lane
-from pipeline.serving.server import ServerStoppedError, VllmServer, error_said
+from pipeline.serving.server import ServerStoppedError, VllmServer
+from pipeline.serving.server_log import error_said
 from pipeline.serving.stall import StallRule
 from pipeline.spec.model import ModelSpec, ServeSpec
 from tests.serving.vllm_standin import program
