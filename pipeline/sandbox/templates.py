@@ -50,31 +50,34 @@ class Templates:
         folder = self._root / name
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self._root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            use = self._opened(f".{name}.lock")
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH)
-                # To share a lock that was ours alone lets go of it for a moment, in which another
-                # process may drop what was just made.
-                while not folder.is_dir():
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                    self._make(image, folder)
-                    fcntl.flock(lock, fcntl.LOCK_SH)
+                # Shared from here on, and never exclusive: a lock that changes its kind is let go
+                # of on the way, and would wait for everyone who uses the template already.
+                fcntl.flock(use, fcntl.LOCK_SH)
+                if not folder.is_dir():
+                    making = self._opened(f".{name}.making.lock")
+                    try:
+                        fcntl.flock(making, fcntl.LOCK_EX)
+                        self._make(image, folder)
+                    finally:
+                        os.close(making)
                 os.utime(folder)
             except BaseException:
-                os.close(lock)
+                os.close(use)
                 raise
         except OSError as error:
             raise folders.failed(f"cannot extract {image} to {folder}", error) from error
-        return folder, lock
+        return folder, use
 
     def _make(self, image: Path, folder: Path) -> None:
         if folder.is_dir():
             return  # another process was quicker
-        # Only who has the lock for itself makes this one, so what others began is dead.
+        # One at a time makes this one, so what others began is dead.
         for dead in self._root.glob(f".{folder.name}.*.new"):
             remove_tree(dead)
         self._make_room()
-        unfinished = self._root / f".{folder.name}.{secrets.token_hex(4)}.new"
+        unfinished = self._unfinished(folder.name)
         try:
             self._extract(image, unfinished)
             _make_owner_writable(unfinished)
@@ -101,12 +104,13 @@ class Templates:
                 return
             with self._alone(folder.name) as alone:
                 if alone:
-                    remove_tree(folder)
+                    # Under the name of an unfinished one: half a template must not pass for one.
+                    remove_tree(folder.rename(self._unfinished(folder.name)))
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[bool]:
         """Give whether nobody has a hand on the template `name`, and keep it so."""
-        lock = os.open(self._root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        lock = self._opened(f".{name}.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -115,6 +119,12 @@ class Templates:
             yield True
         finally:
             os.close(lock)
+
+    def _unfinished(self, name: str) -> Path:
+        return self._root / f".{name}.{secrets.token_hex(4)}.new"
+
+    def _opened(self, lock: str) -> int:
+        return os.open(self._root / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
 
 
 def _last_used_s(folder: Path) -> float:

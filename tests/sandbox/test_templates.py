@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,6 +56,37 @@ def test_many_at_once_share_one_extraction_that_we_may_write(root: Path) -> None
     assert len(begun) == 1
     assert {path for path, _ in held} == {root / "sha256-1"}
     (root / "sha256-1" / "etc" / "file").write_text("ours")
+    for _, descriptor in held:
+        os.close(descriptor)
+
+
+def n_waiting(lock: Path) -> int:
+    """Return how many wait for a lock, as the kernel counts them."""
+    inode = f":{lock.stat().st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return sum("->" in line and inode in line for line in lines)
+
+
+@pytest.mark.timeout(60)
+def test_who_comes_while_others_use_it_waits_for_the_extraction_and_not_for_them(
+    root: Path,
+) -> None:
+    extracting, others_wait = threading.Event(), threading.Event()
+
+    def slow(image: Path, folder: Path) -> None:
+        extracting.set()
+        assert others_wait.wait(20)
+        extract(image, folder)
+
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(templates(root, slow).hold, IMAGE, "sha256:1")
+        assert extracting.wait(20)
+        late = [pool.submit(templates(root).hold, IMAGE, "sha256:1") for _ in range(7)]
+        while n_waiting(root / ".sha256-1.making.lock") < 7:
+            time.sleep(0.01)
+        others_wait.set()
+        # None of them lets go of it meanwhile.
+        held = [call.result(timeout=20) for call in (first, *late)]
     for _, descriptor in held:
         os.close(descriptor)
 
