@@ -206,6 +206,7 @@ def test_ctrl_c_keeps_the_answers_that_are_on_their_way(tmp_path):
         # The first answers meet the interrupt while they are being made.
         if not interrupted.is_set():
             interrupted.set()
+            time.sleep(0.3)  # by now all threads have started, and the first one waits for them
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         time.sleep(0.3)
         return answer([[1, 2]])
