@@ -4,13 +4,14 @@ One server serves the tests up to the faults, which then are done to it. Each st
 minute, so that the faults share them.
 """
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -321,37 +322,43 @@ def api_server_of(server: VllmServer) -> int:
     return next(p.pid for p in members(server.session) if p.ppid == server.session)
 
 
-def long_call(pool: Executor, client: HttpCompleter, server: VllmServer) -> Future[ChatReply]:
-    """Return a call that is in flight, long enough not to be answered before it is disturbed.
+@contextlib.contextmanager
+def ahead_of_others() -> Iterator[None]:
+    """Let this thread run whenever it is ready, if we may.
 
     vLLM's processes yield the processor in a loop, and there are kernels (6.18) on which that
-    leaves everyone else without one until the answer is there: then another call is made.
+    leaves everyone else without one until an answer is there.
     """
-    long = {"extra": {"structured_outputs": None, "ignore_eos": True}, "max_tokens": 12_000}
-    for _ in range(5):
-        call = pool.submit(client.complete, request([user("Tell all.")], tools=b"[]", **long))
-        while not call.done():
-            running = sample_of(metrics_text(server.base_url, timeout_s=60)).running == 1
-            if running and not call.done():
-                return call
-            time.sleep(0.05)
-    raise AssertionError("every call was answered before it was seen in flight")
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def fails_in_flight(
-    model: ModelSpec, server: VllmServer, fault: Callable[[], None]
+    model: ModelSpec, server: VllmServer, victim: int, number: signal.Signals
 ) -> tuple[float, str]:
-    """Do `fault` while a long call is in flight; return how long it took to fail, and how."""
+    """Send a signal while a long call is in flight; return how long it took to fail, and how."""
     client = HttpCompleter(
         model,
         server.base_url,
         server_alive=server.alive,
         retry=RetryPolicy(max_attempts=50, first_wait_s=0.2, max_wait_s=0.5),
     )
+    # Some ten seconds long.
+    long = {"extra": {"structured_outputs": None, "ignore_eos": True}, "max_tokens": 12_000}
     with ThreadPoolExecutor(1) as pool:
-        call = long_call(pool, client, server)
-        began = time.monotonic()
-        fault()
+        call = pool.submit(client.complete, request([user("Tell all.")], tools=b"[]", **long))
+        with ahead_of_others():
+            time.sleep(1)
+            assert not call.done()
+            began = time.monotonic()
+            os.kill(victim, number)
         with pytest.raises(ServerError) as caught:
             call.result(timeout=300)
         client.close()
@@ -363,7 +370,7 @@ def test_a_killed_process_fails_its_calls_and_the_server_comes_back(
     model: ModelSpec, server: VllmServer, victim: Callable[[VllmServer], int]
 ):
     session, url, generation = server.session, server.base_url, server.generation
-    _, said = fails_in_flight(model, server, lambda: os.kill(victim(server), signal.SIGKILL))
+    _, said = fails_in_flight(model, server, victim(server), signal.SIGKILL)
     assert "gone" in said
     assert eventually(lambda: not members(session))
     assert not server.alive()
@@ -381,7 +388,7 @@ def test_a_hung_engine_is_found_by_its_silence_and_restarts_end(
 ):
     """The API server lives on and says it is healthy; only the tokens stand still."""
     session = server.session
-    _, said = fails_in_flight(model, server, lambda: os.kill(engine_of(server), signal.SIGSTOP))
+    _, said = fails_in_flight(model, server, engine_of(server), signal.SIGSTOP)
     assert "gone" in said
     assert "no token" in str(server.failure)
     assert eventually(lambda: not members(session))
