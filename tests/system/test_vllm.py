@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,8 @@ from typing import Any
 import pytest
 
 from pipeline import doctor
-from pipeline.context.cache_cost import CacheAccount, Piece
 from pipeline.host.environment import environment
 from pipeline.host.proctable import ProcessStat, all_processes
-from pipeline.protocols import ChatReply, ChatRequest
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.client import HttpCompleter, RetryPolicy
 from pipeline.serving.metrics import cache_config_of, metrics_text, sample_of
@@ -31,33 +29,9 @@ from pipeline.serving.server import VllmServer
 from pipeline.serving.tokens import ServedTokens
 from pipeline.spec.model import ModelSpec
 from tests.system import vllm_site
+from tests.system.vllm_chat import Run, request, user
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
-
-BASH = {
-    "type": "function",
-    "function": {
-        "name": "bash",
-        "description": "Run a command.",
-        "parameters": {
-            "type": "object",
-            "properties": {"command": {"type": "string"}},
-            "required": ["command"],
-        },
-    },
-}
-PRUNE = {
-    "type": "function",
-    "function": {
-        "name": "prune_observations",
-        "description": "Remove outputs.",
-        "parameters": {
-            "type": "object",
-            "properties": {"ids": {"type": "array", "items": {"type": "integer"}}},
-            "required": ["ids"],
-        },
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -118,21 +92,6 @@ def completer(model: ModelSpec, server: VllmServer) -> Iterator[HttpCompleter]:
     client.close()
 
 
-def request(messages: Sequence[Mapping[str, Any]], salt: str = "s", **changes: Any) -> ChatRequest:
-    fields = {
-        "messages": [json.dumps(message).encode() for message in messages],
-        "tools": json.dumps([BASH, PRUNE]).encode(),
-        "seed": 1,
-        "max_tokens": 100,
-        "cache_salt": salt,
-    }
-    return ChatRequest(**(fields | changes))
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 def members(session: int | None) -> list[ProcessStat]:
     return [p for p in all_processes() if p.session == session and p.state not in "ZX"]
 
@@ -184,63 +143,6 @@ def test_the_served_tokenizer_counts_texts(model: ModelSpec, server: VllmServer)
 
 
 # --- what it caches ------------------------------------------------------------------------------
-class Run:
-    """A history that grows, is edited in its middle, and is accounted for as the worker does."""
-
-    def __init__(self, completer: HttpCompleter, name: str, block: int) -> None:
-        self._completer, self._name = completer, name
-        self._account = CacheAccount(_Lengths(), block_tokens=block)
-        self._messages: list[dict[str, Any]] = [
-            {"role": "system", "content": "You repair programs. " * 8},
-            user("Here is the issue. " * 20),
-        ]
-        self.expected: list[int | None] = []
-        self.reported: list[int | None] = []
-
-    def go(self, n_steps: int) -> "Run":
-        for step in range(n_steps):
-            reply = self._completer.complete(request(self._messages, self._name, seed=step))
-            self._note(reply)
-            (call,) = reply.tool_calls
-            self._messages.append(
-                {
-                    "role": "assistant",
-                    "content": reply.content,
-                    "tool_calls": [
-                        {
-                            "id": call.id,
-                            "type": "function",
-                            "function": {"name": call.name, "arguments": call.arguments},
-                        }
-                    ],
-                }
-            )
-            output = f"line {step} of the output\n" * (30 + 7 * step)
-            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": output})
-            if step % 3 == 2:
-                # As an arm does it: an old output gives way to a placeholder.
-                self._messages[3]["content"] = f"(removed at step {step})"
-        return self
-
-    def _note(self, reply: ChatReply) -> None:
-        assert reply.prompt_token_ids is not None
-        cost = self._account.charge(
-            [Piece(text=json.dumps(self._messages), n_tokens=reply.prompt_tokens)],
-            prompt_tokens=reply.prompt_tokens,
-            prompt_ids=reply.prompt_token_ids,
-            completion_ids=reply.completion_token_ids or (),
-        )
-        self.expected.append(cost.lcp_block_tokens)
-        self.reported.append(reply.cached_tokens)
-
-
-class _Lengths:
-    name = "lengths"
-
-    def count(self, text: str) -> int:
-        return len(text)
-
-
 def test_cached_tokens_are_our_common_prefix_in_whole_blocks_under_concurrency(
     completer: HttpCompleter, model: ModelSpec
 ):
@@ -324,7 +226,7 @@ def api_server_of(server: VllmServer) -> int:
 
 @contextlib.contextmanager
 def ahead_of_others() -> Iterator[None]:
-    """Let this thread run whenever it is ready, if we may.
+    """Let this thread and those it starts run whenever they are ready, if we may.
 
     vLLM's processes yield the processor in a loop, and there are kernels (6.18) on which that
     leaves everyone else without one until an answer is there.
@@ -350,11 +252,12 @@ def fails_in_flight(
         server_alive=server.alive,
         retry=RetryPolicy(max_attempts=50, first_wait_s=0.2, max_wait_s=0.5),
     )
-    # Some ten seconds long.
+    # Tens of seconds long.
     long = {"extra": {"structured_outputs": None, "ignore_eos": True}, "max_tokens": 12_000}
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.complete, request([user("Tell all.")], tools=b"[]", **long))
+        # The thread that calls inherits it: one that was put off would keep the interpreter's lock.
         with ahead_of_others():
+            call = pool.submit(client.complete, request([user("Tell all.")], tools=b"[]", **long))
             time.sleep(1)
             assert not call.done()
             began = time.monotonic()
