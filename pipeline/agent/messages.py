@@ -39,9 +39,18 @@ def assistant_dict(reply: ChatReply, actions: Sequence[Action]) -> MiniMessage:
 
 
 def observation_dict(
-    action: Action, content: str, *, returncode: int | None, dropped_bytes: int = 0
+    action: Action,
+    content: str,
+    *,
+    returncode: int | None,
+    dropped_bytes: int = 0,
+    output: str | None = None,
+    output_start: int | None = None,
 ) -> MiniMessage:
-    """Return the result of `action`: a tool message, or a user message in text mode."""
+    """Return the result of `action`: a tool message, or a user message in text mode.
+
+    `output` is what the action printed, and `output_start` where it stands in `content`.
+    """
     message: MiniMessage = {"role": "user", "content": content}
     if action.tool_call_id is not None:
         message |= {"role": "tool", "tool_call_id": action.tool_call_id}
@@ -50,6 +59,8 @@ def observation_dict(
         "command": action.command,
         "returncode": returncode,
         "dropped_bytes": dropped_bytes,
+        "output": output,
+        "output_start": output_start,
     }
     return message
 
@@ -84,6 +95,8 @@ def message_from_mini(
         reasoning_tokens=counter.count(reasoning) if reasoning else 0,
         n_lines=len(content.splitlines()),
         dropped_bytes=extra.get("dropped_bytes", 0),
+        output=extra.get("output"),
+        output_start=extra.get("output_start"),
     )
 
 

@@ -6,11 +6,9 @@ nothing is saved or rendered twice on the way. Imports minisweagent: load it thr
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.exceptions import FormatError, LimitsExceeded, Submitted, TimeExceeded
 
@@ -18,6 +16,7 @@ from pipeline.agent.actions import BASH, Action, BadReplyError
 from pipeline.agent.boxed_env import BoxedEnv
 from pipeline.agent.messages import EXIT_ROLE, MiniMessage, observation_dict
 from pipeline.agent.own_tools import OwnTools
+from pipeline.agent.prompts import output_frame, rendered
 from pipeline.agent.viewed_model import ViewedModel
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.spec.agent import AgentSpec
@@ -68,7 +67,7 @@ class PlanAgent(DefaultAgent):  # type: ignore[misc]
         return {**self.env.get_template_vars(), **self.extra_template_vars, **kwargs}
 
     def _render_template(self, template: str) -> str:
-        return compiled(template).render(**self.get_template_vars())
+        return rendered(template, **self.get_template_vars())
 
     # --- the loop ---------------------------------------------------------------------------------
     def query(self) -> MiniMessage:
@@ -131,22 +130,36 @@ class PlanAgent(DefaultAgent):  # type: ignore[misc]
             self.model.trajectory,
             is_call=action.tool_call_id is not None,
         )
-        result = observation_dict(action, answer.text, returncode=answer.returncode)
+        result = observation_dict(
+            action,
+            answer.text,
+            returncode=answer.returncode,
+            output=answer.text,
+            output_start=0,
+        )
         result["extra"]["plan_changes"] = answer.plan_changes
         return result
 
     def _observation(self, action: Action, output: dict[str, Any]) -> MiniMessage:
-        content = compiled(self._spec.observation_template).render(output=output)
+        template, facts = self._spec.observation_template, {**output}
+        raw = facts.pop("output")
+        content = rendered(template, output=output)
+        before, after = output_frame(template, **facts)
         return observation_dict(
             action,
             content,
             returncode=output["returncode"],
             dropped_bytes=output["dropped_bytes"],
+            output=raw,
+            output_start=len(before) if content == before + raw + after else None,
         )
 
     def _format_error(self, error: BadReplyError) -> MiniMessage:
-        content = compiled(self._spec.format_error_template).render(
-            error=error.error, finish_reason=error.finish_reason, tool_names=self._tool_names
+        content = rendered(
+            self._spec.format_error_template,
+            error=error.error,
+            finish_reason=error.finish_reason,
+            tool_names=self._tool_names,
         )
         return {"role": "user", "content": content, "extra": {"interrupt_type": "FormatError"}}
 
@@ -174,9 +187,3 @@ def exit_message(exit_status: str, detail: str) -> MiniMessage:
         "content": detail,
         "extra": {"exit_status": exit_status, "submission": ""},
     }
-
-
-@lru_cache(maxsize=64)
-def compiled(template: str) -> Template:
-    """Return a compiled prompt template; an undefined name in it is an error."""
-    return Environment(undefined=StrictUndefined, autoescape=False).from_string(template)

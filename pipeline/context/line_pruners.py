@@ -6,7 +6,6 @@ needs the pruner again. An output without an answer, or with an error for one, i
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -55,7 +54,7 @@ class LinePrunerPolicy:
         return has_query and len(output.request.text) >= self._spec.min_chars
 
     def _output(self, message: Message, text: str, trajectory: Trajectory) -> "_Output":
-        before, judged, after = framed(text)
+        before, judged, after = framed(message, text)
         request = self._request(message, judged, trajectory)
         return _Output(message=message, request=request, frame=(before, after))
 
@@ -103,19 +102,17 @@ class _Output:
     frame: tuple[str, str]
 
 
-_FRAME = re.compile(
-    r"(?s)((?:<exception>.*?</exception>\n)?<returncode>-?\d+</returncode>\n<output>\n)"
-    r"(.*)(</output>\s*)"
-)
+def framed(message: Message, text: str) -> tuple[str, str, str]:
+    """Return what stands before the output in `text`, the output itself, and what follows it.
 
-
-def framed(text: str) -> tuple[str, str, str]:
-    """Return what the harness wrote before an output, the output itself, and what follows it.
-
-    The return code is no line of the output: it always stays. Without our frame all is output.
+    The return code is no line of the output: it always stays. Where `text`, which is shown of
+    `message`, has lost the frame or the frame is unknown, all is output.
     """
-    found = _FRAME.fullmatch(text)
-    return ("", text, "") if found is None else (found[1], found[2], found[3])
+    before, after = message.frame
+    end = len(text) - len(after)
+    if end < len(before) or not (text.startswith(before) and text.endswith(after)):
+        return "", text, ""
+    return before, text[len(before) : end], after
 
 
 def kept_by_message(answer: str, pruner: str) -> dict[int, Sequence[Sequence[int]]]:

@@ -20,7 +20,7 @@ OURS = "planprune"
 """The key under which our own facts lie."""
 
 _IN_MINI = frozenset(
-    {"index", "role", "content", "reasoning", "tool_calls", "tool_call_id"},
+    {"index", "role", "content", "reasoning", "tool_calls", "tool_call_id", "output"},
 )
 _DEFAULTS: dict[str, Any] = {
     "reasoning_tokens": 0,
@@ -30,6 +30,7 @@ _DEFAULTS: dict[str, Any] = {
     "tool": None,
     "command": None,
     "returncode": None,
+    "output_start": None,
 }
 
 
@@ -100,6 +101,8 @@ def _mini_message(
             extra["response"] = {"model": record.model, "usage": _usage(call)}
     elif message.is_observation:
         extra["returncode"] = message.returncode
+        if message.output is not None:
+            extra["raw_output"] = message.output
     return mini | {"extra": extra}
 
 
@@ -148,5 +151,6 @@ def _message_of(index: int, mini: Mapping[str, Any]) -> Message:
         reasoning=mini.get("reasoning_content"),
         tool_calls=tool_calls_of(mini),
         tool_call_id=mini.get("tool_call_id"),
+        output=mini["extra"].get("raw_output"),
         **ours,
     )

@@ -167,6 +167,7 @@ class _Reader:
             tool=str(action.get("tool") or "bash"),
             command=action.get("command"),
             returncode=returncode if isinstance(returncode, int) else None,
+            **_output_of(mini, extra),
         )
 
     def _action_of(self, tool_call_id: str | None) -> Mapping[str, Any]:
@@ -215,6 +216,15 @@ class _Reader:
                 **known,
             )
         )
+
+
+def _output_of(mini: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the raw output that mini keeps beside the text its template made of it."""
+    raw, content = extra.get("raw_output"), text_of(mini.get("content"))
+    if not isinstance(raw, str):
+        return {}
+    # An output that stands there twice could be either, and a long one was elided by mini.
+    return {"output": raw, "output_start": content.index(raw) if content.count(raw) == 1 else None}
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:

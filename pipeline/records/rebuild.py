@@ -235,8 +235,18 @@ def message_from(row: Row) -> Message:
     return Message(
         index=row["message_index"],
         tool_calls=tool_calls_from(row["tool_calls"]),
+        output=_output_from(row),
+        output_start=row.get("output_start"),
         **{name: row[name] for name in _MESSAGE_FIELDS},
     )
+
+
+def _output_from(row: Row) -> str | None:
+    start, length = row.get("output_start"), row.get("output_length")
+    if start is None or length is None:
+        return row.get("output")
+    content: str = row["content"]
+    return content[start : start + length]
 
 
 _EVENT_FIELDS = (

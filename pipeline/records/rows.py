@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.records.json_columns import json_text, tool_calls_text, view_edits_of
 from pipeline.records.pruning import prunings_of
 from pipeline.records.run_record import CallRecord, RunRecord
+from pipeline.records.trajectory import Message
 
 STEP = "step"
 CLEANUP = "cleanup"
@@ -121,11 +122,19 @@ def message_rows(record: RunRecord) -> Iterator[Row]:
             "message_index": message.index,
             **{name: getattr(message, name) for name in _MESSAGE_SAME_NAME},
             "tool_calls": tool_calls_text(message.tool_calls),
+            **_output_columns(message),
             "truncated": message.dropped_bytes > 0,
             "pruned_at_call": pruning and pruning.call_index,
             "prune_reason": pruning and pruning.reason,
             "replaced_by": pruning and pruning.replaced_by,
         }
+
+
+def _output_columns(message: Message) -> Row:
+    """Return the raw output as a part of the content, which is kept once, or as text."""
+    if message.output is None or message.output_start is None:
+        return {"output": message.output}
+    return {"output_start": message.output_start, "output_length": len(message.output)}
 
 
 _MESSAGE_SAME_NAME = (

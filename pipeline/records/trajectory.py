@@ -45,6 +45,23 @@ class Message:
     n_lines: int = 0
     dropped_bytes: int = 0
     """Bytes of raw output that exceeded the byte limit and were never kept."""
+    output: str | None = None
+    """What the action printed, before any template; None where nothing ran or nobody kept it."""
+    output_start: int | None = None
+    """Where `output` begins in `content`; None where `content` does not hold it as it is."""
+
+    @property
+    def printed(self) -> str:
+        """What to judge an observation by: its raw output, or all of it where that is unknown."""
+        return self.content if self.output is None else self.output
+
+    @property
+    def frame(self) -> tuple[str, str]:
+        """What the scaffold wrote before and after the output; empty where that is unknown."""
+        if self.output is None or self.output_start is None:
+            return "", ""
+        end = self.output_start + len(self.output)
+        return self.content[: self.output_start], self.content[end:]
 
     @property
     def is_observation(self) -> bool:

@@ -67,3 +67,11 @@ def test_importing_mini_prints_nothing_makes_nothing_and_leaves_litellm_out(tmp_
     )
     assert (result.returncode, result.text) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_keeps_the_raw_output_and_where_it_stands_in_the_text():
+    result = observation_dict(LS, "$ out <", returncode=0, output="out", output_start=2)
+    kept = message(result)
+    assert (kept.output, kept.printed, kept.frame) == ("out", "out", ("$ ", " <"))
+    unknown = message(observation_dict(LS, "not run", returncode=None))
+    assert (unknown.output, unknown.printed, unknown.frame) == (None, "not run", ("", ""))

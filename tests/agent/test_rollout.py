@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import FailureClass
+from pipeline.records.rows import message_rows
 from pipeline.records.run_record import text_sha256
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policy import FullHistory
@@ -21,6 +22,7 @@ from tests.agent.rollouts import (
     tool_names,
 )
 from tests.fakes import EchoSandbox, bash, call, planctl, says, submits
+from tests.records.samples import full_run
 
 NO_PLAN = ArmSpec(name="no_plan", policy=FullHistory(), plan=False)
 
@@ -291,3 +293,27 @@ def test_times_and_counts_are_known_at_the_end():
     assert outcome.wall_s == outcome.finished_at - outcome.started_at
     assert outcome.tool_s == 2.0
     assert outcome.messages[1].n_tokens == len(outcome.messages[1].content.split())
+
+
+@pytest.mark.parametrize("raw", ["out", "", "<output>\n</output>", "0", "  spaced\r\n"])
+def test_the_raw_output_stands_beside_what_the_template_made_of_it(raw: str):
+    outcome, _ = rollout(
+        [says("", bash("cat f"), planctl("show")), submits()], results={"cat f": raw}
+    )
+    output, plan = outcome.messages[3:5]
+    assert output.output == raw
+    assert output.frame == ("<returncode>0</returncode>\n<output>\n", "</output>")
+    assert plan.output == plan.content
+
+
+def test_an_output_that_the_template_changes_is_kept_apart():
+    agent = agent_spec(observation_template="> {{ output.output | trim }}")
+    outcome, _ = rollout(
+        [says("", bash("cat f")), submits()], agent=agent, results={"cat f": " a\n"}
+    )
+    message = outcome.messages[3]
+    assert (message.content, message.output, message.output_start) == ("> a", " a\n", None)
+    (row,) = [
+        r for r in message_rows(full_run(messages=outcome.messages)) if r["message_index"] == 3
+    ]
+    assert (row["output"], row.get("output_start")) == (" a\n", None)

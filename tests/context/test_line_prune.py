@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,17 +49,18 @@ class Run:
         self.add("system", "s")
         self.add("user", "u")
 
-    def add(self, role: str, content: str, tool: str | None = None, step: int = 0) -> None:
+    def add(self, role: str, content: str, step: int = 0, **more: Any) -> None:
         index = len(self.trajectory.messages)
         self.trajectory.append(
-            [Message(index=index, step_index=step, role=role, content=content, tool=tool)]
+            [Message(index=index, step_index=step, role=role, content=content, **more)]
         )
 
-    def turn(self, *outputs: str, tool: str = "bash") -> None:
+    def turn(self, *outputs: str, tool: str = "bash", frame: tuple[str, str] = ("", "")) -> None:
         step = len(self.trajectory.turns) + 1
         self.add("assistant", "next", step=step)
         for output in outputs:
-            self.add("tool", output, tool=tool, step=step)
+            content, start = output.join(frame), len(frame[0])
+            self.add("tool", content, step, tool=tool, output=output, output_start=start)
 
     def decide(self) -> list[Edit]:
         edits = list(self.policy.decide(self.trajectory, self.standing, ask))

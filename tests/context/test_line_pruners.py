@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.context.kept_lines import FILTERED, kept_text, split_lines
-from pipeline.context.line_pruners import LinePrunerPolicy, focus_question, with_cheap_gaps
+from pipeline.context.line_pruners import (
+    LinePrunerPolicy,
+    focus_question,
+    framed,
+    with_cheap_gaps,
+)
 from pipeline.protocols import AuxReply, AuxRequest, CallKind
 from pipeline.records.trajectory import Decision, Edit, Message, ToolCall, Turn
 from pipeline.spec.line_pruner import FOCUS_ARGUMENT, LlmLingua2, Rag, SwePruner
@@ -34,9 +39,11 @@ class Pruner:
         return AuxReply(kind=request.kind, content=json.dumps(answer))
 
 
-def edits_of(said: Mapping[str, Any], *outputs: str, spec: Any = RAG) -> tuple[list[Edit], Pruner]:
+def edits_of(
+    said: Mapping[str, Any], *outputs: str, spec: Any = RAG, frame: tuple[str, str] = ("", "")
+) -> tuple[list[Edit], Pruner]:
     run, pruner = Run(), Pruner(**said)
-    run.turn(*outputs)
+    run.turn(*outputs, frame=frame)
     policy = LinePrunerPolicy(spec, placeholder=None)
     return list(policy.decide(run.trajectory, run.standing, pruner)), pruner
 
@@ -91,18 +98,25 @@ def test_the_smallest_size_is_500_characters() -> None:
 
 
 def test_the_return_code_is_no_line_of_the_output_and_always_stays() -> None:
-    before, after = "<returncode>1</returncode>\n<output>\n", "</output>"
-    (edit,), pruner = edits_of({"kept": [[1, 1]]}, before + LONG + after)
+    before, after = "$ exit code 1\n", "[end of output]"
+    (edit,), pruner = edits_of({"kept": [[1, 1]]}, LONG, frame=(before, after))
     assert pruner.requests[0].outputs[0].text == LONG
     assert edit.text == f"{before}{LONG.splitlines()[0]}\n(filtered 8 lines)\n{after}"
-    before = "<exception>\nlate\n</exception>\n<returncode>-1</returncode>\n<output>\n"
-    (edit,), _ = edits_of({"kept": []}, before + LONG + after)
-    assert edit.text == f"{before}(filtered 9 lines)\n{after}"
+
+
+def test_the_middle_of_an_elided_output_is_judged_within_its_frame() -> None:
+    frame = ("<output>\n", "</output>")
+    shown = f"<output>\nhead{LONG}tail\n</output>"
+    message = Message(
+        index=0, step_index=1, role="tool", content="x".join(frame), output="x", output_start=9
+    )
+    assert framed(message, shown) == (frame[0], f"head{LONG}tail\n", frame[1])
+    assert framed(message, "[omitted]") == ("", "[omitted]", "")
 
 
 def test_the_smallest_size_counts_without_the_frame() -> None:
-    text = "<returncode>1</returncode>\n<output>\n" + "x\n" * 24 + "</output>"
-    edits, pruner = edits_of({"kept": []}, text)
+    frame = ("<returncode>1</returncode>\n<output>\n", "</output>")
+    edits, pruner = edits_of({"kept": []}, "x\n" * 24, frame=frame)
     assert (edits, pruner.requests) == ([], [])
 
 

@@ -81,6 +81,7 @@ def test_text_actions_and_their_outputs_are_observations() -> None:
     (turn,) = run.trajectory.turns
     (output,) = turn.observations
     assert (output.command, output.returncode, output.role) == ("ls", 0, "user")
+    assert (output.output, output.frame) == ("a b", ("<output>", "</output>"))
     assert run.trajectory.messages[1].content == "the task"
     assert run.failure_class is FailureClass.LIMIT_STEPS
     assert (run.model, run.mini_version) == ("hosted_vllm/m", "2.4.6")

@@ -69,7 +69,9 @@ CREATE TEMP TABLE IF NOT EXISTS step_calls AS
 
 _OUTPUTS = """
 SELECT d.run_id, m.message_index, m.step_index AS turn, coalesce(s.call_index, 0) AS call,
-  m.pruned_at_call, p.step_index AS pruned_turn, m.replaced_by, m.command, m.content,
+  m.pruned_at_call, p.step_index AS pruned_turn, m.replaced_by, m.command,
+  coalesce(m.output, substring(m.content, m.output_start + 1, m.output_length), m.content)
+    AS output,
   d.benchmark, d.model, d.agent, d.arm, d.n_steps
 FROM ({source}) m
 JOIN done d ON d.run_id = m.run_id
@@ -244,7 +246,7 @@ class _Batch:
         foreign = names_foreign_commit(
             self.outputs.run,
             [self._commands[code] for code in self._codes],
-            self._rows["content"].combine_chunks(),
+            self._rows["output"].combine_chunks(),
             np.array([looks_at_other_commits(c) for c in self._commands])[self._codes],
         )
         columns["n_foreign_commits"] = counted(self.outputs.run[foreign])
@@ -310,7 +312,7 @@ _LEAKS: Mapping[str, Any] = {
 def _lines_and_left_share(rows: pa.Table) -> tuple[DistinctLines, FloatArray]:
     """Return the outputs' lines, and of each the share that its replacement still shows."""
     n = rows.num_rows
-    contents = rows["content"].combine_chunks()
+    contents = rows["output"].combine_chunks()
     was_pruned = rows["pruned_at_call"].is_valid().combine_chunks()
     pruned = np.flatnonzero(was_pruned.to_numpy(zero_copy_only=False))
     replaced = rows["replaced_by"].combine_chunks().take(pa.array(pruned))

@@ -1,7 +1,8 @@
 r"""The distinct lines of outputs, as numbers: what re-fetches are found by.
 
-Raw text as shown. Line numbers (`cat -n`, `nl`, `grep -n`), `path:NN:` prefixes, trailing space and
-blank lines are stripped, so that the same code read by `sed` and by `grep -n` is the same line.
+Raw text, without what a scaffold's template puts around it. Line numbers (`cat -n`, `nl`,
+`grep -n`), `path:NN:` prefixes, trailing space and blank lines are stripped, so that the same code
+read by `sed` and by `grep -n` is the same line.
 
 Everything is Arrow and NumPy over a whole batch of outputs: a full sweep has some hundred million
 lines.
@@ -17,9 +18,6 @@ from pipeline.analysis.arrays import IntArray
 
 _NUMBERING = r"^(?:[\w./+@-]+[:-])?\d+[:\-]|^\s*\d+\t"
 """`path:12:`, `12:`, grep's context form `12-`, and `   12<tab>`."""
-
-_WRAPPER = r"^</?(?:returncode|output|output_head|output_tail|warning|elided_chars)>"
-"""Lines that a scaffold's template puts around an output."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +45,7 @@ def distinct_lines(contents: pa.Array) -> DistinctLines:
     )
     again = stripped.dictionary_encode()
     final = again.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    empty = pc.or_(
-        pc.equal(stripped, ""), pc.match_substring_regex(encoded.dictionary, _WRAPPER)
-    ).to_numpy(zero_copy_only=False)
+    empty = pc.equal(stripped, "").to_numpy(zero_copy_only=False)
     kept = ~empty[codes]
     n_lines = max(len(again.dictionary), 1)
     keys = _sorted_distinct(output[kept].astype(np.int64) * n_lines + final[codes[kept]])
