@@ -19,6 +19,7 @@ from pipeline.protocols import (
     TokenCounter,
 )
 from pipeline.records.failure import ContextOverflowError, InfraError
+from pipeline.records.full_window import FullWindow
 from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import OVERFLOW, CallRecord, text_sha256
 from pipeline.records.trajectory import Edit, ToolCall
@@ -68,6 +69,8 @@ class Caller:
         )
         self._unrecorded: list[Edit] = []
         self._pruner_said: tuple[str, float] | None = None
+        self._window = model.context_length
+        """Ours, until the server turns out to have less."""
         self._anchor: tuple[int, int, int] | None = None
         """Served prompt tokens, shown tokens and messages of the last answered call of the view."""
 
@@ -170,23 +173,37 @@ class Caller:
         self.calls[-1] = replace(self.calls[-1], server_answer=json_text(answer))
 
     def _answer(self, request: ChatRequest, sent: CallRecord) -> ChatReply:
+        too_long = None
         while True:
             sent = replace(sent, max_tokens=request.max_tokens)
             try:
                 reply = self._completer.complete(request)
             except ContextOverflowError as error:
-                # Our estimate of the prompt may be short: less room is tried until there is none.
-                if request.max_tokens > MIN_COMPLETION_TOKENS:
-                    less = max(MIN_COMPLETION_TOKENS, request.max_tokens // 2)
-                    request = replace(request, max_tokens=less)
+                too_long = request.max_tokens
+                fitting = self._fitting(too_long, error.window)
+                if fitting is not None:
+                    request = replace(request, max_tokens=fitting)
                     continue
                 self.calls.append(replace(sent, error=f"{OVERFLOW}{error}"))
                 raise
             except InfraError as error:
                 self.calls.append(replace(sent, error=str(error)))
                 raise
+            if too_long is not None:
+                # So much did not fit: what the server has is less, for the steps to come as well.
+                self._window = min(self._window, reply.prompt_tokens + too_long - 1)
             self.calls.append(_answered(sent, reply))
             return reply
+
+    def _fitting(self, asked: int, said: FullWindow) -> int | None:
+        """Return the length of an answer to try instead of `asked`; None where none is left."""
+        if said.window_tokens is not None:
+            self._window = min(self._window, said.window_tokens)
+        room = said.room(asked)
+        if room is not None and room < asked:
+            return room if room >= MIN_COMPLETION_TOKENS else None
+        # Our estimate of the prompt may be short: less room is tried until there is none.
+        return max(MIN_COMPLETION_TOKENS, asked // 2) if asked > MIN_COMPLETION_TOKENS else None
 
     def _room(self, cap: int, shown_tokens: int) -> int:
         """Return how long the answer may get: `cap`, or what the window leaves."""
@@ -194,7 +211,7 @@ class Caller:
         served, shown_then, n_then = self._anchor or (self._tool_tokens, 0, 0)
         prompt = served + shown_tokens - shown_then
         prompt += TEMPLATE_TOKENS_PER_MESSAGE * (n_messages - n_then)
-        return max(min(cap, self._model.context_length - prompt), MIN_COMPLETION_TOKENS)
+        return max(min(cap, self._window - prompt), MIN_COMPLETION_TOKENS)
 
 
 def kept_calls(calls: Sequence[RequestedToolCall]) -> tuple[ToolCall, ...]:

@@ -7,6 +7,8 @@ arm.
 
 from enum import StrEnum
 
+from pipeline.records.full_window import FullWindow
+
 
 class FailureClass(StrEnum):
     """How a run ended (DESIGN: failure classes)."""
@@ -72,3 +74,13 @@ class DiskError(InfraError):
 
 class ContextOverflowError(Exception):
     """The prompt no longer fits the model's window. The agent's ending, not ours."""
+
+    def __init__(self, message: str, *, window: FullWindow | None = None) -> None:
+        """Keep what the server said.
+
+        Args:
+            message: its words.
+            window: its numbers, where it gave any.
+        """
+        super().__init__(message)
+        self.window = window or FullWindow()

@@ -9,7 +9,6 @@ server is started.
 import hashlib
 import json
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,16 +16,12 @@ from typing import Any
 
 from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
 from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.records.full_window import full_window_of
 from pipeline.serving.connections import Connections, NotSentError, TransientError
 from pipeline.spec.model import ModelSpec
 
 MAX_SALT_CHARS = 128
 _NOT_IN_A_SALT = frozenset("@/\\\0")
-
-_OVERFLOW = re.compile(
-    r"maximum context length|longer than the maximum|exceeds the max|context_length_exceeded",
-    re.IGNORECASE,
-)
 
 
 class RequestRefusedError(ServerError):
@@ -231,12 +226,11 @@ def accepted_salt(salt: str) -> str:
 def _reply_of(
     status: int, data: bytes, needs: tuple[str, ...] = ("choices", "usage")
 ) -> dict[str, Any]:
+    if status >= 400 and (window := full_window_of(status, data)) is not None:
+        raise ContextOverflowError(_shortened(data), window=window)
     if status >= 500 or status in (408, 429):
         raise TransientError(f"HTTP {status}: {_shortened(data)}")
     if status >= 400:
-        text = data.decode("utf-8", "replace")
-        if status == 400 and _OVERFLOW.search(text):
-            raise ContextOverflowError(_shortened(data))
         raise RequestRefusedError(
             f"the model server refuses the request (HTTP {status}): {_shortened(data)}; check the"
             " model's configuration"
@@ -246,6 +240,11 @@ def _reply_of(
     except ValueError as error:
         raise TransientError(f"the answer is no JSON: {_shortened(data)}") from error
     if not isinstance(reply, dict) or not all(reply.get(name) for name in needs):
+        if isinstance(reply, dict) and reply.get("error"):
+            # Gateways answer 200 and put the error of the server behind them into the body.
+            window = full_window_of(None, data)
+            if window is not None:
+                raise ContextOverflowError(_shortened(data), window=window)
         raise TransientError(f"the answer lacks {' or '.join(needs)}: {_shortened(data)}")
     return reply
 

@@ -1,6 +1,7 @@
 """How runs end: by the agent, at a limit, or for a failure that is not the agent's."""
 
 import subprocess
+from collections import Counter
 
 from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
 from pipeline.records.failure import FailureClass, SandboxError
@@ -75,6 +76,48 @@ def test_a_prompt_that_no_longer_fits_ends_the_run_as_limit_context():
     assert "maximum context length" in outcome.calls[-1].error
     # Less room for the answer was tried before the window was called full.
     assert [r["max_tokens"] for r in requests[1:]] == [4096, 2048, 1024, 512, 256, 128, 64]
+
+
+def window_of(limit):
+    """Return a script with a window of `limit` tokens: a message is 100, and the server says so."""
+
+    def script(request):
+        prompt = 100 * len(request["messages"])
+        if prompt + request["max_tokens"] > limit:
+            total = prompt + request["max_tokens"]
+            said = (
+                f"maximum context length is {limit} tokens. However, you requested {total} tokens"
+            )
+            return says(status=400, body=f'{{"error": {{"message": "{said}"}}}}'.encode())
+        return says("", bash("ls"), usage={"prompt_tokens": prompt})
+
+    return script
+
+
+def test_a_refusals_numbers_set_the_answers_length_at_once_and_are_remembered():
+    outcome, requests = rollout(window_of(1000), model=model_spec(max_tokens=2000))
+    asked = [(len(r["messages"]), r["max_tokens"]) for r in requests]
+    assert asked[:2] == [(2, 2000), (2, 800)]
+    # From then on no step asks for more than was left, and what our estimate of a new message was
+    # short of costs one refusal.
+    assert max(cap for _, cap in asked[2:]) < 800
+    assert max(Counter(n for n, _ in asked).values()) == 2
+    assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
+    assert outcome.exit_status == "ContextWindowExceeded"
+
+
+def test_a_smaller_window_is_remembered_from_what_fitted_where_nothing_says_its_size():
+    def script(request):
+        prompt = 100 * len(request["messages"])
+        if prompt + request["max_tokens"] > 1300:
+            body = b'{"error": {"type": "exceed_context_size_error"}}'
+            return says(status=400, body=body)
+        return says("", bash("ls"), usage={"prompt_tokens": prompt})
+
+    _, requests = rollout(script, model=model_spec(max_tokens=4000), agent=agent_spec(step_limit=3))
+    assert [r["max_tokens"] for r in requests[:3]] == [4000, 2000, 1000]
+    # 200 + 2000 did not fit: the next step does not ask for as much again.
+    assert max(r["max_tokens"] for r in requests[3:]) < 2000
 
 
 def test_the_answer_is_given_what_the_window_leaves():
