@@ -63,6 +63,7 @@ def checked(
         *_nothing_there(tally),
         *_missing(tally, has_lock=has_lock),
         *_strangers(connection),
+        *_twins(connection),
         *_silent_runs(connection),
         *_mixed(connection),
         *_mixed_images(connection),
@@ -171,6 +172,29 @@ def _strangers(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
             code="mixed_science",
             sentence=f"{n} runs are not of this plan: another science config made them",
             remedy="analyse the sweep that they belong to in its own results folder",
+        )
+    ]
+
+
+_TWINS = """
+SELECT min(run_id), max(run_id) FROM done
+GROUP BY benchmark, model, agent, arm, seed, instance_id HAVING count(DISTINCT run_id) > 1
+ORDER BY ALL
+"""
+
+
+def _twins(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    """Say where one cell has two valid runs of one instance: which of them counts is nobody's."""
+    pairs = connection.execute(_TWINS).fetchall()
+    if not pairs:
+        return []
+    named = "; ".join(f"{one} and {other}" for one, other in pairs[:3])
+    return [
+        Problem(
+            code="twin_runs",
+            sentence=f"{len(pairs)} places in the design (cell, instance, seed) hold more than one "
+            f"valid run: {named}{'; ...' if len(pairs) > 3 else ''}",
+            remedy="keep one of each: analyse them in the results folders they were made for",
         )
     ]
 

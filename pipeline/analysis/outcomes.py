@@ -117,7 +117,9 @@ LEFT JOIN runs r USING (run_id)
 LEFT JOIN done d USING (run_id)
 LEFT JOIN verdicts v USING (run_id)
 LEFT JOIN limit_grades l USING (run_id)
+ORDER BY done, w.run_id
 """
+"""Ordered, so that arrays are filled alike every time; a finished run wins its place."""
 
 
 def groups_of(

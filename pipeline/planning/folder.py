@@ -59,9 +59,28 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
     planned = read_plan(layout.plan)
     known = {run.run_id for run in planned}
     added = [run for run in sweep.runs if run.run_id not in known]
+    _refuse_twins(planned, added)
     if not added:
         return "resumed", replace_spec(sweep, locked, planned, layout)
     return "extended", _extended(sweep, locked, planned, added, layout)
+
+
+def _refuse_twins(planned: Sequence[PlannedRun], added: Sequence[PlannedRun]) -> None:
+    """Raise where a run is planned already under another id although its science is the same."""
+    known = {_place(run): run.run_id for run in planned}
+    twins = [(known[_place(run)], run.run_id) for run in added if _place(run) in known]
+    if twins:
+        old, new = twins[0]
+        raise FolderError(
+            f"this version of planprune gives {len(twins)} planned runs other ids, such as {new} "
+            f"for {old}; nothing was changed. A science field was added without a pin "
+            "(CONTRIBUTING.md says how), or conf/ differs from what made this folder: check out "
+            "the commit in its sweep.lock.yaml, or launch into a new folder with results=DIR."
+        )
+
+
+def _place(run: PlannedRun) -> tuple[str, str, str, str, int, str]:
+    return (run.benchmark, run.model, run.agent, run.arm, run.seed, run.instance_id)
 
 
 def _was_submitted(layout: Layout) -> bool:
@@ -117,6 +136,11 @@ def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
             f"method_version: {locked.method_version} -> {new.method_version} "
             "(this folder was made by another version of planprune)"
         )
+    for part, (before, now) in locked.changed_methods.items():
+        yield (
+            f"{part}: its rules changed, method {before} -> {now}; the runs here were made by the "
+            f"rules of commit {locked.commit or 'unknown'}"
+        )
     yield from _differences(science_of(locked.spec), science_of(new.spec), "")
     for name, seeds in _seeds_by_arm(locked).items():
         gone = seeds - _seeds_by_arm(new).get(name, seeds)
@@ -152,7 +176,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
                 yield f"{here}: removed"
             else:
                 yield from _differences(old[key], new[key], here)
-        if path not in {"", "arms", "models"}:
+        if path not in {"arms", "models"}:
             yield from (f"{path}.{key}: added" for key in new if key not in old)
     elif old != new:
         yield f"{path}: {old!r:.60} -> {new!r:.60}"
@@ -184,6 +208,7 @@ def _extended(
     lock = replace(
         locked,
         spec=sweep.lock.spec,
+        methods=sweep.lock.methods,
         rows_sha256={**locked.rows_sha256, **sweep.lock.rows_sha256},
         image_digests=_image_digests(locked, sweep.lock),
         dataset_sha256=sweep.lock.dataset_sha256,

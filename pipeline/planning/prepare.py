@@ -14,7 +14,7 @@ from pipeline.planning.provenance import git_state, package_versions, site_facts
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
 from pipeline.sandbox.images import ImageStore
-from pipeline.spec.identity import digest_of, science_of
+from pipeline.spec.identity import digest_of, identity_of, methods_of
 from pipeline.spec.sweep import SweepSpec
 
 
@@ -47,7 +47,8 @@ def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
         rows_sha256=rows_sha256,
         image_digests=_image_digests(spec, rows),
         site=site_facts(spec.cluster.name),
-        analysis_sha256=digest_of(science_of(spec.analysis), length=64),
+        methods=methods_of(spec),
+        analysis_sha256=digest_of(identity_of(spec.analysis), length=64),
     )
     return Prepared(lock=lock, rows=rows, runs=planned_runs(spec, rows, rows_sha256))
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from pipeline.spec.identity import METHOD_VERSION
+from pipeline.spec.identity import METHOD_VERSION, method_of, part_name, parts_of
 from pipeline.spec.parse import SpecError, parsed, plain
 from pipeline.spec.run import Cell
 from pipeline.spec.sweep import SweepSpec
@@ -79,15 +79,25 @@ class Lock:
     """Instance id to the digest of the image staged for it; empty where no images are used."""
     site: Mapping[str, str] = field(default_factory=dict)
     method_version: str = METHOD_VERSION
+    methods: Mapping[str, int] = field(default_factory=dict)
+    """Part (a policy's kind, or a spec's class) to the method version of its runs; absent: 1."""
     analysis_sha256: str = ""
     extensions: tuple[Extension, ...] = ()
     format: int = LOCK_FORMAT
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """Every cell of the grid by its digest."""
-        cells = cells_of(self.spec)
-        return {cell.digest: cell for cell in cells}
+        """Every cell of the grid by its digest, under the methods that its runs were made with."""
+        return {cell.digest_under(self.methods): cell for cell in cells_of(self.spec)}
+
+    @property
+    def changed_methods(self) -> dict[str, tuple[int, int]]:
+        """Parts of the sweep whose rules this version of the code has changed: (locked, today)."""
+        pairs = {
+            part_name(part): (self.methods.get(part_name(part), 1), method_of(part))
+            for part in parts_of(self.spec)
+        }
+        return {name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]}
 
 
 def cells_of(spec: SweepSpec) -> list[Cell]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.identity import METHOD_VERSION, Science, digest_of, science_of
+from pipeline.spec.identity import METHOD_VERSION, Science, digest_of, identity_of
 from pipeline.spec.model import ModelSpec
 
 
@@ -23,8 +23,16 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Digest of the cell's science, and of the arm's name: an A/A pair has two cells."""
-        return digest_of([self.arm.name, science_of(self)], length=16)
+        """The cell's digest under the methods of this version of the code."""
+        return self.digest_under(None)
+
+    def digest_under(self, methods: Mapping[str, int] | None) -> str:
+        """Return the digest of the cell's identity and of the arm's name: A/A pairs are two cells.
+
+        Args:
+            methods: method versions that a lock recorded; None: those of this version of the code.
+        """
+        return digest_of([self.arm.name, identity_of(self, methods)], length=16)
 
 
 def run_id(cell: Cell, cell_digest: str, row: Mapping[str, Any], row_digest: str) -> str:

@@ -122,6 +122,24 @@ def test_repeated_run_ids_are_seen_because_the_tally_does_not_add_up(sweep: Path
     assert "tally" in codes(gate_of(sweep))
 
 
+def test_two_valid_runs_of_one_cell_and_instance_are_refused_by_name(sweep: Path):
+    def twin(rows: list[Row]) -> list[Row]:
+        return [*rows, rows[0] | {"run_id": "made-by-another-version"}]
+
+    edit_table(sweep, "runs", twin)
+    (problem,) = [p for p in gate_of(sweep).problems if p.code == "twin_runs"]
+    assert "made-by-another-version" in problem.sentence
+    assert problem.blocks
+
+
+def test_an_attempt_that_failed_on_our_side_is_no_twin(sweep: Path):
+    def failed(rows: list[Row]) -> list[Row]:
+        return [*rows, rows[0] | {"run_id": "lost", "failure_class": "infra_node"}]
+
+    edit_table(sweep, "runs", failed)
+    assert "twin_runs" not in codes(gate_of(sweep))
+
+
 def test_a_newer_schema_is_refused_with_the_way_out(sweep: Path):
     path = Layout(sweep).table_file("runs")
     table = pq.read_table(path)

@@ -1,7 +1,6 @@
 """Run ids: science decides them, runtime does not, and every field is one or the other."""
 
 import dataclasses
-import typing
 
 import pytest
 
@@ -9,22 +8,7 @@ from pipeline.spec.identity import canonical_json, digest_of, marks_of, science_
 from pipeline.spec.model import ModelSpec, ServeSpec
 from pipeline.spec.run import request_seed, slugged
 from pipeline.spec.sweep import SweepSpec
-
-
-def spec_types(root: type) -> set[type]:
-    """Every spec dataclass reachable from `root` through field types."""
-    found: set[type] = set()
-
-    def visit(hint: object) -> None:
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in found:
-            found.add(hint)
-            for inner in typing.get_type_hints(hint, include_extras=True).values():
-                visit(inner)
-        for inner in typing.get_args(hint):
-            visit(inner)
-
-    visit(root)
-    return found
+from tests.spec.freeze import spec_types
 
 
 @pytest.mark.parametrize("spec_type", sorted(spec_types(SweepSpec), key=lambda t: t.__name__))
