@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pipeline.context import prune_tool
 from pipeline.context.break_even import Prices, QueuedEdit, asking_cost, best_cut
 from pipeline.context.cleanup import CleanupForm, cleanup_prompt, listing
-from pipeline.context.lines import share_seen
 from pipeline.context.plan_prune import asked, cleanup_due
 from pipeline.context.plan_steps import step_spans, steps_left
 from pipeline.context.reuse_prune import refers
@@ -24,6 +23,7 @@ from pipeline.context.shown import (
 from pipeline.context.survival import mean_calls_to_come
 from pipeline.protocols import Ask, TokenCounter
 from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory, Turn
+from pipeline.shell.lines import output_lines, share_seen
 from pipeline.spec.policy import PlanPruneCached
 
 REASON = "prune"
@@ -221,9 +221,11 @@ class _Uses:
 
 
 def _uses(turn: Turn, output: Message) -> bool:
+    lines = output_lines(output.command, output.printed)
     for result in turn.observations:
         if result.command == output.command:
             return True
-        if result.is_prunable and share_seen(result.content, output.content) >= SAME_SHARE:
+        again = output_lines(result.command, result.printed)
+        if result.is_prunable and share_seen(again, lines) >= SAME_SHARE:
             return True
     return refers(turn, output)

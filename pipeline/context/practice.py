@@ -2,17 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pipeline.context.commands import (
-    command_of,
-    cut_commands,
-    is_protected,
-    read_by,
-    same_file,
-    written_by,
-)
+from pipeline.context.commands import command_of, cut_commands
 from pipeline.context.shown import acted_turns, content_edit, is_removed, placeholder_text
 from pipeline.protocols import Ask
 from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, Turn
+from pipeline.shell.files import is_protected, read_by, same_file, written_by
 from pipeline.spec.policy import Dedup, PurgeErrors, SupersedeWrites
 
 CUT_FAILED = "[Command of a failed call omitted.]"

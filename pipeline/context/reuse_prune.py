@@ -8,11 +8,11 @@ open.
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pipeline.context.commands import words_of
-from pipeline.context.lines import distinct_lines
 from pipeline.context.shown import acted_turns, content_edit, is_removed, placeholder_text
 from pipeline.protocols import Ask
 from pipeline.records.trajectory import Edit, Edits, Message, Trajectory, Turn
+from pipeline.shell.files import words_of
+from pipeline.shell.lines import distinct_lines, output_lines
 from pipeline.spec.policy import ReusePrune
 
 REASON = "reuse"
@@ -47,7 +47,7 @@ def refers(turn: Turn, output: Message) -> bool:
     words, lines = said_in(turn)
     if not _names(output.command or "").isdisjoint(words):
         return True
-    return not lines.isdisjoint(distinct_lines(output.content))
+    return not lines.isdisjoint(output_lines(output.command, output.printed))
 
 
 def said_in(turn: Turn) -> tuple[frozenset[str], frozenset[str]]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.context.kept_lines import BoolArray, split_lines
-from pipeline.context.lines import distinct_lines
 from pipeline.linehead.label_table import LabelledOutput, labelled
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import HeuristicSettings
 from pipeline.linehead.sources import RecordedRun
+from pipeline.shell.lines import distinct_lines
 
 _MIN_NAME_CHARS = 4
 
@@ -67,7 +67,7 @@ def aftermath(run: RecordedRun, message_index: int, settings: HeuristicSettings)
     outputs = [m for m in later if m.is_prunable]
     said = [t for m in later if m.role == "assistant" for t in (m.content, m.reasoning or "")]
     commands = "\n".join(m.command or "" for m in outputs)
-    reread = [distinct_lines(m.content) for m in outputs]
+    reread = [distinct_lines(m.printed, numbered=True) for m in outputs]
     patched = distinct_lines(_patched_text(run.patch)) if horizon is None else frozenset()
     return Aftermath(
         lines=frozenset().union(*reread, patched),
@@ -87,7 +87,7 @@ def used_lines(text: str, after: Aftermath, settings: HeuristicSettings) -> Bool
 
 
 def _is_used(line: str, after: Aftermath, settings: HeuristicSettings) -> bool:
-    comparable = min(distinct_lines(line), default="")
+    comparable = min(distinct_lines(line, numbered=True), default="")
     bare = comparable.strip()
     if len(bare) >= settings.min_chars and (comparable in after.lines or bare in after.said):
         return True

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.analysis.behaviour.commands import looks_at_other_commits
 from pipeline.analysis.behaviour.foreign import names_foreign_commit
+from pipeline.shell.leaks import looks_at_other_commits
 
 LOG = ("git log --oneline -3", "a19b528 Fix the parser\n77c0d1e Start")
 SHOW = ("git show a19b528", "commit a19b528c11\nAuthor: A\n\n    Fix the parser")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analysis.behaviour.lines import distinct_lines
+from pipeline.analysis.behaviour.lines import DistinctLines
+from pipeline.analysis.behaviour.lines import distinct_lines as lines_of_batch
 from pipeline.analysis.behaviour.refetch import NEVER, Outputs, refetches_of
 from pipeline.analysis.behaviour.regret import MAX_AGE, hazard_of
 
@@ -36,6 +37,10 @@ def outputs_of(
     )
 
 
+def distinct_lines(texts: pa.Array, *, numbered: bool = False) -> DistinctLines:
+    return lines_of_batch(texts, np.full(len(texts), numbered))
+
+
 def found(outputs: Outputs, texts: list[str], **kwargs: float) -> list[tuple[int, int]]:
     result = refetches_of(outputs, distinct_lines(pa.array(texts)), **kwargs)  # type: ignore[arg-type]
     return list(zip(result.read.tolist(), result.source.tolist(), strict=True))
@@ -58,7 +63,8 @@ def test_the_same_lines_again_are_a_refetch():
     ],
 )
 def test_line_numbers_paths_blanks_and_order_do_not_matter(shown: str):
-    assert found(outputs_of([0, 0]), [ABC, shown]) == [(1, 0)]
+    lines = distinct_lines(pa.array([ABC, shown]), numbered=True)
+    assert refetches_of(outputs_of([0, 0]), lines).read.tolist() == [1]
 
 
 def test_fewer_than_three_distinct_lines_are_no_read():

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from pipeline.context.draws import ranks, uniform
 from pipeline.context.elide import elide
-from pipeline.context.lines import distinct_lines, share_seen
 from pipeline.context.plan_steps import completed_in, step_of, step_spans, steps_left
 from pipeline.context.prune_tool import answer_from_command, prune_answer
 from pipeline.records.trajectory import Message, Part
@@ -106,11 +105,3 @@ def test_draws_belong_to_their_place() -> None:
     assert mean == pytest.approx(0.5, abs=0.03)
     assert sorted(ranks(3, 40, "x")) == list(range(40))
     assert ranks(3, 40, "x") != ranks(4, 40, "x")
-
-
-def test_lines_are_compared_without_numbers_and_trailing_space() -> None:
-    shown = "     1\tdef f():\n     2\t    return 1  \n\n"
-    found = "a.py:12:def f():\na.py-13-    return 1"
-    assert distinct_lines(shown) == distinct_lines(found) == {"def f():", "    return 1"}
-    assert share_seen(found, shown) == 1.0
-    assert share_seen("", shown) == 0.0

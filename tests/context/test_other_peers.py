@@ -144,7 +144,7 @@ def test_a_mention_of_the_file_keeps_an_output() -> None:
 
 def test_a_quoted_line_keeps_an_output() -> None:
     script = rounds(
-        Act(command="./show", output="    12\tdef a_rather_long_function_name():\n"),
+        Act(command="./show | nl", output="    12\tdef a_rather_long_function_name():\n"),
         *[read(f"{k}.py") for k in range(12)],
     )
     script[9] = Round(acts=script[9].acts, text="See\ndef a_rather_long_function_name():")

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipeline.context.commands import read_by, same_file, written_by
 from pipeline.context.recall_tool import recalled_text
 from pipeline.context.tools import context_tool, tool_schemas
 from pipeline.records.trajectory import Part
+from pipeline.shell.files import read_by, same_file, written_by
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands, shown
 from tests.context.scripts import Act, Round, planctl, prunes, read, rounds, set_plan

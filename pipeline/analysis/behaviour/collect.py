@@ -18,13 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
-from pipeline.analysis.behaviour.commands import (
-    Kind,
-    fetches_from_network,
-    kind_of,
-    looks_at_other_commits,
-    named_commit,
-)
 from pipeline.analysis.behaviour.foreign import names_foreign_commit
 from pipeline.analysis.behaviour.lines import DistinctLines, distinct_lines
 from pipeline.analysis.behaviour.recalls import Recalls, recalls_asked, recalls_by_run
@@ -38,6 +31,9 @@ from pipeline.analysis.behaviour.refetch import (
 from pipeline.analysis.behaviour.regret import Hazard, hazard_of, no_hazard
 from pipeline.analysis.tables import select_sql
 from pipeline.records.columns import MESSAGES
+from pipeline.shell.facts import facts_of
+from pipeline.shell.kinds import Kind
+from pipeline.shell.leaks import fetches_from_network, looks_at_other_commits, named_commit
 from pipeline.spec.analysis import RefetchSource
 
 MAX_BATCH_MESSAGES = 240_000
@@ -195,9 +191,10 @@ class _Batch:
         commands = rows["command"].combine_chunks().dictionary_encode()
         self._codes = _ints(commands.indices.fill_null(len(commands.dictionary)))
         self._commands = [str(c) for c in commands.dictionary.to_pylist()] + [""]
-        self._kinds = np.array([kind_of(c).value for c in self._commands])[self._codes]
-        self._lines, left_share = _lines_and_left_share(rows)
-        reads = np.isin(self._kinds, [k.value for k in Kind if k.is_read])
+        facts = [facts_of(command) for command in self._commands]
+        self._kinds = np.array([f.kind.value for f in facts])[self._codes]
+        numbered = np.array([f.numbered for f in facts])[self._codes]
+        self._lines, left_share = _lines_and_left_share(rows, numbered)
         self.outputs = Outputs(
             run=run,
             message_index=_ints(rows["message_index"]),
@@ -205,7 +202,7 @@ class _Batch:
             call=_ints(rows["call"]),
             pruned_at_call=_ints(rows["pruned_at_call"].fill_null(NEVER)),
             left_share=left_share,
-            is_read=reads,
+            is_read=np.array([f.shows_text for f in facts])[self._codes],
             is_write=self._kinds == Kind.WRITE.value,
             command=rows["command"].combine_chunks(),
         )
@@ -309,14 +306,16 @@ _LEAKS: Mapping[str, Any] = {
 """Column to the test of a command. Named commits are listed apart: many are of the task's past."""
 
 
-def _lines_and_left_share(rows: pa.Table) -> tuple[DistinctLines, FloatArray]:
+def _lines_and_left_share(rows: pa.Table, numbered: BoolArray) -> tuple[DistinctLines, FloatArray]:
     """Return the outputs' lines, and of each the share that its replacement still shows."""
     n = rows.num_rows
     contents = rows["output"].combine_chunks()
     was_pruned = rows["pruned_at_call"].is_valid().combine_chunks()
     pruned = np.flatnonzero(was_pruned.to_numpy(zero_copy_only=False))
     replaced = rows["replaced_by"].combine_chunks().take(pa.array(pruned))
-    lines = distinct_lines(pa.concat_arrays([contents, replaced]))
+    lines = distinct_lines(
+        pa.concat_arrays([contents, replaced]), np.concatenate([numbered, numbered[pruned]])
+    )
     own = lines.output < n
     of_outputs = DistinctLines(
         output=lines.output[own], line=lines.line[own], counts=lines.counts[:n]

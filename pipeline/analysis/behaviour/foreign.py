@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.analysis.arrays import BoolArray, IntArray
-from pipeline.analysis.behaviour.commands import named_commit
+from pipeline.shell.leaks import named_commit
 
 MIN_HASH = 7
 """Characters by which git shortens a hash, and by which two are compared."""

@@ -1,11 +1,7 @@
-r"""The distinct lines of outputs, as numbers: what re-fetches are found by.
-
-Raw text, without what a scaffold's template puts around it. Line numbers (`cat -n`, `nl`,
-`grep -n`), `path:NN:` prefixes, trailing space and blank lines are stripped, so that the same code
-read by `sed` and by `grep -n` is the same line.
+"""The distinct lines of outputs, as numbers: what re-fetches are found by.
 
 Everything is Arrow and NumPy over a whole batch of outputs: a full sweep has some hundred million
-lines.
+lines. What makes two lines equal is `pipeline.shell.lines`.
 """
 
 from dataclasses import dataclass
@@ -14,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.analysis.arrays import IntArray
-
-_NUMBERING = r"^(?:[\w./+@-]+[:-])?\d+[:\-]|^\s*\d+\t"
-"""`path:12:`, `12:`, grep's context form `12-`, and `   12<tab>`."""
+from pipeline.analysis.arrays import BoolArray, IntArray
+from pipeline.shell.lines import comparable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,23 +26,26 @@ class DistinctLines:
     """Distinct lines of each output of the batch."""
 
 
-def distinct_lines(contents: pa.Array) -> DistinctLines:
-    """Return the distinct lines of each text of a batch; null texts have none."""
+def distinct_lines(contents: pa.Array, numbered: BoolArray) -> DistinctLines:
+    """Return the distinct lines of each text of a batch; null texts have none.
+
+    Args:
+        contents: the texts.
+        numbered: which of them may have numbers before their lines.
+    """
     pieces = pc.split_pattern(contents, "\n")
     output = pc.list_parent_indices(pieces).to_numpy(zero_copy_only=False)
     lines = pc.list_flatten(pieces)
     # A file of 10,000 lines has few distinct ones across reads, and only those need the regexes.
     encoded = lines.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    stripped = pc.utf8_trim_whitespace(
-        pc.replace_substring_regex(encoded.dictionary, _NUMBERING, "", max_replacements=1)
-    )
-    again = stripped.dictionary_encode()
+    forms = [comparable(encoded.dictionary, numbered=stripped) for stripped in (False, True)]
+    again = pa.concat_arrays(forms).dictionary_encode()
     final = again.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    empty = pc.equal(stripped, "").to_numpy(zero_copy_only=False)
-    kept = ~empty[codes]
+    final = final[codes + len(encoded.dictionary) * numbered[output]]
+    kept = ~pc.equal(again.dictionary, "").to_numpy(zero_copy_only=False)[final]
     n_lines = max(len(again.dictionary), 1)
-    keys = _sorted_distinct(output[kept].astype(np.int64) * n_lines + final[codes[kept]])
+    keys = _sorted_distinct(output[kept].astype(np.int64) * n_lines + final[kept])
     owners = keys // n_lines
     return DistinctLines(
         output=owners,

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.behaviour.collect import ArmKey, Behaviour
-from pipeline.analysis.behaviour.commands import Kind
 from pipeline.analysis.behaviour.regret import Hazard, no_hazard
 from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import ArmOutcomes, Group, shaped_by_arm
+from pipeline.shell.kinds import Kind
 
 RANDOM_REFERENCES = ("random_prune", "sham_cleanup")
 """Arms whose regret stands beside the others': chance, and asking without pruning."""
