@@ -5,13 +5,10 @@ answered makes a job ENDED.
 """
 
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from pipeline.host.process import run_command
-
-COMMAND_TIMEOUT_S = 60.0
+from pipeline.host.slurm_command import slurm_answer
 
 
 class JobState(StrEnum):
@@ -59,15 +56,10 @@ def job_states(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 def _squeue() -> dict[str, JobState] | None:
     """Return this user's jobs by id, None when squeue gave no answer."""
-    if shutil.which("squeue") is None:
-        return None
-    done = run_command(
-        ["squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format=%i %T"],
-        timeout_s=COMMAND_TIMEOUT_S,
+    text = slurm_answer(
+        ["squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format=%i %T"]
     )
-    if done.returncode != 0 or done.timed_out:
-        return None
-    return dict(_listed(done.text.splitlines()))
+    return None if text is None else dict(_listed(text.splitlines()))
 
 
 def _listed(lines: Sequence[str]) -> Iterable[tuple[str, JobState]]:

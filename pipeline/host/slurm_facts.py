@@ -9,15 +9,12 @@ import pwd
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.host.environment import environment, scrubbed_slurm
-from pipeline.host.process import run_command
+from pipeline.host.slurm_command import slurm_answer, slurm_said
 from pipeline.host.slurm_job import duration_s
-
-COMMAND_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +64,7 @@ def has_slurm() -> bool:
 
 def slurm_limits() -> SlurmLimits | None:
     """Return the controller's settings; None when it does not answer."""
-    text = _answer(["scontrol", "show", "config"])
+    text = slurm_answer(["scontrol", "show", "config"])
     if text is None:
         return None
     pairs = (line.partition("=") for line in text.splitlines())
@@ -84,7 +81,7 @@ def slurm_limits() -> SlurmLimits | None:
 
 def partitions() -> list[Partition] | None:
     """Return what `sinfo` lists, a line for every kind of node; None when it does not answer."""
-    text = _answer(["sinfo", "--noheader", "--format=%P|%a|%l|%D|%G|%c|%m"])
+    text = slurm_answer(["sinfo", "--noheader", "--format=%P|%a|%l|%D|%G|%c|%m"])
     if text is None:
         return None
     rows = (line.split("|") for line in text.splitlines() if line.count("|") == 6)
@@ -109,7 +106,7 @@ def associations() -> list[Association] | None:
         return None
     user = pwd.getpwuid(os.getuid()).pw_name
     columns = "format=account,partition,qos,maxsubmit"
-    text = _answer(["sacctmgr", "-nP", "show", "assoc", f"user={user}", columns])
+    text = slurm_answer(["sacctmgr", "-nP", "show", "assoc", f"user={user}", columns])
     if text is None:
         return None
     rows = (line.split("|") for line in text.splitlines() if line.count("|") == 3)
@@ -121,20 +118,21 @@ def associations() -> list[Association] | None:
 
 def n_queued() -> int | None:
     """Return how many jobs this user has in the queue, array tasks counted one by one."""
-    text = _answer(["squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format=%i"])
+    text = slurm_answer(
+        ["squeue", "--noheader", "--array", "--user", str(os.getuid()), "--format=%i"]
+    )
     return None if text is None else len(text.split())
 
 
-def refusal(script: str) -> str | None:
-    """Return why sbatch would refuse `script`, None if it would take it. Nothing is submitted."""
+def refusal(script: str, *, keep: Collection[str] = ()) -> str | None:
+    """Return why sbatch would refuse `script`, None if it would take it. Nothing is submitted.
+
+    `keep` names the variables of this process that sbatch may take for options.
+    """
     with tempfile.TemporaryDirectory(prefix="planprune-sbatch-") as folder:
         path = Path(folder) / "job.sh"
         path.write_text(script, encoding="utf-8")
-        done = run_command(
-            ["sbatch", "--test-only", str(path)],
-            timeout_s=COMMAND_TIMEOUT_S,
-            env=scrubbed_slurm(environment()),
-        )
+        done = slurm_said(["sbatch", "--test-only", str(path)], keep=keep)
     if done.returncode == 0:
         return None
     said = re.sub(r"^(sbatch: error:|sbatch:|allocation failure:)\s*", "", done.text.strip())
@@ -151,14 +149,6 @@ def _gpus(entry: str) -> int:
     if words[0] != "gpu":
         return 0
     return int(words[-1]) if words[-1].isdecimal() else 1
-
-
-def _answer(argv: Sequence[str]) -> str | None:
-    """Return what a command printed, None if it is missing, fails or hangs."""
-    if shutil.which(argv[0]) is None:
-        return None
-    done = run_command(argv, timeout_s=COMMAND_TIMEOUT_S)
-    return done.text if done.returncode == 0 and not done.timed_out else None
 
 
 def _minutes(limit: str) -> int | None:

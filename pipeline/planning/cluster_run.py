@@ -1,13 +1,13 @@
 """A sweep on a Slurm cluster: arrays submitted once, never while earlier ones may be alive."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 
+from pipeline.host.environment import environment, submission_options
 from pipeline.host.slurm import JobState, job_states
 from pipeline.host.slurm_facts import (
     associations,
-    gpus_of,
     has_slurm,
     n_queued,
     slurm_limits,
@@ -16,11 +16,15 @@ from pipeline.host.slurm_facts import (
 from pipeline.planning.local_run import open_requests
 from pipeline.planning.preflight import Problem
 from pipeline.planning.prepare import Prepared
-from pipeline.planning.slurm_site import JobRequest, fitted, split
+from pipeline.planning.slurm_site import JobRequest, fitted, pool_gpus, split
 from pipeline.planning.submit import SubmittedJob, refusals, submissions, submit_slurm
+from pipeline.records.exclusive import exclusive_claim
 from pipeline.records.layout import Layout
 from pipeline.records.states import run_states
 from pipeline.spec.site import SiteSpec
+
+CLAIM_STALE_S = 300.0
+"""A launch that submits shows signs of life between two arrays, and sbatch may be slow."""
 
 
 class AliveError(Exception):
@@ -73,22 +77,37 @@ def submit_sweep(layout: Layout, sweep: Prepared, console: Console) -> bool:
 
     Raises:
         AliveError: earlier jobs are alive or unknown, and `force` was not given.
+        ClaimError: another launch of this folder has been submitting for long.
         SubmitError: sbatch refused.
     """
     spec = sweep.lock.spec
-    if not spec.force:
-        refuse_while_alive(layout)
-    arrays = arrays_for(layout, sweep)
-    if not arrays:
-        return False
-    rollouts = submit_slurm(layout, spec, [a for a in arrays if a.role == "rollout"])
-    _say(console, rollouts, "rollout")
-    after = sorted({job.array for job in rollouts})
-    grading = [a for a in arrays if a.role == "grading"]
-    graders = submit_slurm(layout, spec, grading, after=after)
-    _say(console, graders, "grading", "after the rollouts" if after else "")
+    # Of two launches at once the second waits here, and then finds the jobs of the first.
+    with exclusive_claim(layout.submission_claim, stale_s=CLAIM_STALE_S) as claim:
+        if not spec.force:
+            refuse_while_alive(layout)
+        arrays = arrays_for(layout, sweep)
+        if not arrays:
+            return False
+        for line in shell_options(spec.cluster, environment()):
+            console.print(line, markup=False)
+        rollouts = submit_slurm(layout, spec, [a for a in arrays if a.role == "rollout"])
+        _say(console, rollouts, "rollout")
+        claim.beat()
+        after = sorted({job.array for job in rollouts})
+        grading = [a for a in arrays if a.role == "grading"]
+        graders = submit_slurm(layout, spec, grading, after=after)
+        _say(console, graders, "grading", "after the rollouts" if after else "")
     console.print(_next_commands(layout), markup=False)
     return True
+
+
+def shell_options(site: SiteSpec, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for every option of sbatch that the launching shell has set: taken or not."""
+    for name, value in submission_options(env).items():
+        if name in site.keep_variables:
+            yield f"from this shell, over the configuration: {name}={value}"
+        else:
+            yield f"not passed on to Slurm: {name}={value} (cluster.keep_variables=[{name}] would)"
 
 
 def refuse_while_alive(layout: Layout) -> None:
@@ -115,7 +134,7 @@ def _room(site: SiteSpec) -> int | None:
 
 def _too_few_gpus(sweep: Prepared) -> Iterator[Problem]:
     spec = sweep.lock.spec
-    asked = gpus_of(spec.cluster.rollout.gres)
+    asked = pool_gpus(spec.cluster.rollout)
     for name, model in spec.models.items():
         if model.kind == "vllm" and asked < model.n_gpus:
             yield Problem(

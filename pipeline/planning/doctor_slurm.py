@@ -5,6 +5,7 @@ Nothing here trusts a site's documents or our own conf/cluster files: those are 
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipeline.host.environment import environment
 from pipeline.host.slurm_facts import (
     Association,
     Partition,
@@ -16,8 +17,9 @@ from pipeline.host.slurm_facts import (
     slurm_limits,
     tightest,
 )
+from pipeline.planning.cluster_run import shell_options
 from pipeline.planning.doctor import Check, fail, ok, warn
-from pipeline.planning.slurm_site import JobRequest
+from pipeline.planning.slurm_site import JobRequest, pool_gpus
 from pipeline.planning.submit import refusals
 from pipeline.records.layout import Layout
 from pipeline.spec.site import PoolSpec, SiteSpec
@@ -45,6 +47,8 @@ def slurm_checks(layout: Layout, spec: SweepSpec) -> Iterator[Check]:
         yield fail("slurm", "scontrol does not answer", "ask the site whether Slurm is down")
         return
     yield from _controller(limits, site)
+    for line in shell_options(site, environment()):
+        yield ok("shell's options", line)
     found = partitions() or []
     for role, pool in _pools(site).items():
         yield from _partition(role, pool, found)
@@ -112,7 +116,7 @@ def _fits(partition: Partition, pool: PoolSpec) -> bool:
     return (
         partition.cpus >= pool.cpus
         and partition.mem_mb >= memory_mb
-        and gpus_of(partition.gres) >= gpus_of(pool.gres)
+        and gpus_of(partition.gres) >= pool_gpus(pool)
     )
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.host.slurm_facts import gpus_of
+from pipeline.planning.slurm_site import pool_gpus
 from pipeline.records.plan import PlannedRun, blocks_of
 from pipeline.spec.site import PoolSpec
 from pipeline.spec.sweep import SweepSpec
@@ -54,7 +54,7 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
         servers = min(at_once, n_runs)
         server_hours = max(n_runs * run_hours / pool.concurrency, servers * run_hours)
         # What a job asks for is charged, used or not.
-        gpu_hours += server_hours * max(spec.models[model].n_gpus, gpus_of(pool.gres))
+        gpu_hours += server_hours * max(spec.models[model].n_gpus, pool_gpus(pool))
         core_hours += server_hours * pool.cpus
         wall_hours = max(wall_hours, server_hours / at_once)
         n_jobs += tasks

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.prepare import Prepared
+from pipeline.planning.slurm_site import unusable_words
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
@@ -35,6 +36,7 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
     """Return everything that keeps `sweep` from being launched; empty when it can be."""
     spec = sweep.lock.spec
     return [
+        *_words(spec),
         *_arms(spec),
         *_line_pruners(spec),
         *_line_heads(spec),
@@ -43,6 +45,11 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
         *_caps(spec, estimate),
         *_disk(spec, estimate),
     ]
+
+
+def _words(spec: SweepSpec) -> Iterator[Problem]:
+    for key, message in unusable_words(spec, Path(spec.results).absolute()):
+        yield Problem(field=key, message=message)
 
 
 def _arms(spec: SweepSpec) -> Iterator[Problem]:

@@ -4,10 +4,16 @@ Owns the split by the largest array and by the submit limit, and what sbatch is 
 nothing; see `pipeline.planning.submit`.
 """
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.host.slurm_facts import gpus_of
+from pipeline.records.layout import file_name
+from pipeline.spec.site import PoolSpec
 from pipeline.spec.sweep import SweepSpec
 
 Role = Literal["rollout", "grading"]
@@ -57,44 +63,119 @@ def fitted(requests: Sequence[JobRequest], room: int | None) -> list[JobRequest]
     ]
 
 
+_OWN_KEYS = {
+    **{name: name for name in ("partition", "qos", "constraint", "reservation", "nodelist")},
+    **{name: name for name in ("exclude", "licenses", "gres")},
+    **{"time": "time_min", "mem": "mem_gb", "cpus-per-task": "cpus"},
+}
+"""Options of sbatch that have a key of the pool's, with its name."""
+_OURS = {
+    **{"account": "say cluster.account", "signal": "say cluster.signal_delay_s"},
+    "array": "say cluster.ROLE.n_tasks and cluster.ROLE.throttle",
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "a task has one node and one process"),
+    **dict.fromkeys(("dependency", "job-name", "output", "error", "open-mode"), "leave it out"),
+}
+"""Options that launch decides, with what to do instead."""
+_GPU_OPTIONS = ("gpus", "gpus-per-node", "gpus-per-task")
+
+
+def pool_gpus(pool: PoolSpec) -> int:
+    """Return how many GPUs a task of the pool asks for, by `gres` or by an option of `extra`."""
+    asked = extra_options(pool)
+    return gpus_of(pool.gres) + max(
+        (gpus_of(f"gpu:{asked[name]}") for name in _GPU_OPTIONS if name in asked), default=0
+    )
+
+
+def extra_options(pool: PoolSpec) -> dict[str, Any]:
+    """Return the options of `extra` that are given, by sbatch's own spelling."""
+    return {name: value for name, value in _spelled(pool).items() if not _left_out(value)}
+
+
+def unusable_words(spec: SweepSpec, results: Path) -> Iterator[tuple[str, str]]:
+    """Yield the keys whose values cannot be handed to sbatch, each with what to say instead."""
+    odd = re.search(r"[%\\\x00-\x1f\x7f]", str(results))
+    if odd is not None:
+        yield (
+            "results",
+            f"{str(results)!r} has {odd[0]!r} in it, which Slurm reads as a pattern in the name of "
+            "a job's log; name another folder",
+        )
+    for role, pool in (("rollout", spec.cluster.rollout), ("grading", spec.cluster.grading)):
+        for name, value in _spelled(pool).items():
+            key = f"cluster.{role}.extra"
+            if name in _OWN_KEYS:
+                yield key, f"{name} has a key of its own: say cluster.{role}.{_OWN_KEYS[name]}"
+            elif name in _OURS:
+                yield key, f"{name} is for launch to decide: {_OURS[name].replace('ROLE', role)}"
+            elif not isinstance(value, str | int | float | bool | None):
+                yield key, f"{name} needs a text, a number, true, false or null, not {value!r}"
+        words = {**_pool_options(pool), **extra_options(pool), "account": spec.cluster.account}
+        for name, value in words.items():
+            if re.search(r"[\x00-\x1f\x7f]", str(value)):
+                yield (
+                    f"cluster.{role}",
+                    f"{name}: {value!r} holds a line end or a control character",
+                )
+
+
 def slurm_parameters(
     spec: SweepSpec, request: JobRequest, *, of_tasks: int, after: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the keyword arguments of `SlurmExecutor.update_parameters`.
 
     Args:
-        spec: the sweep.
+        spec: the sweep, without `unusable_words`.
         request: the array.
         of_tasks: tasks of this role and model in all arrays, which share the pool's throttle.
         after: ids of jobs that must have ended first, well or not.
     """
     site = spec.cluster
     pool = site.rollout if request.role == "rollout" else site.grading
-    additional: dict[str, Any] = {"kill-on-invalid-dep": "yes", "requeue": True, **pool.extra}
-    if pool.gres:
-        additional["gres"] = pool.gres
-    if pool.mem_gb is not None:
-        additional["mem"] = f"{int(pool.mem_gb * 1024)}M"
-    if after:
-        additional["dependency"] = "afterany:" + ":".join(after)
+    options: dict[str, Any] = {
+        "kill-on-invalid-dep": "yes",
+        "requeue": True,
+        **_pool_options(pool),
+        "account": site.account,
+        "dependency": "afterany:" + ":".join(after) if after else None,
+        **_spelled(pool),
+    }
     throttle = pool.throttle or of_tasks
-    parameters: dict[str, Any] = {
-        "job_name": "-".join(part for part in (spec.name, request.role, request.model) if part),
+    name = "-".join(part for part in (spec.name, request.role, request.model) if part)
+    return {
+        "job_name": file_name(name),
         "time": pool.time_min,
         "cpus_per_task": pool.cpus,
         "array_parallelism": max(1, throttle * request.n_tasks // of_tasks),
         "signal_delay_s": site.signal_delay_s,
         "stderr_to_stdout": True,
-        "setup": list(site.setup),
+        "setup": [_checked_line(line) for line in site.setup],
         # A newer srun does not inherit the job's CPU count and would pin the server to one core.
         "srun_args": [f"--cpus-per-task={pool.cpus}", "--cpu-bind=none"],
-        "additional_parameters": additional,
+        # submitit would label every job with its own name.
+        "wckey": None,
+        "additional_parameters": {k: v for k, v in options.items() if not _left_out(v)},
     }
-    if pool.partition:
-        parameters["partition"] = pool.partition
-    if site.account:
-        parameters["account"] = site.account
-    return parameters
+
+
+def _pool_options(pool: PoolSpec) -> dict[str, Any]:
+    """Return the options that have a key of their own and are handed on as they are."""
+    named = {name: getattr(pool, key) for name, key in _OWN_KEYS.items() if name == key}
+    return {**named, "mem": None if pool.mem_gb is None else f"{int(pool.mem_gb * 1024)}M"}
+
+
+def _spelled(pool: PoolSpec) -> dict[str, Any]:
+    return {name.lstrip("-").replace("_", "-"): value for name, value in pool.extra.items()}
+
+
+def _left_out(value: Any) -> bool:
+    return value is None or value is False
+
+
+def _checked_line(line: str) -> str:
+    """Return a line of `cluster.setup` that ends the job, and says so, when it fails."""
+    said = shlex.quote(f"planprune: this line of cluster.setup failed: {line}")
+    return f"{{ :; {line}\n}} || {{ echo {said} >&2; exit 1; }}"
 
 
 def _parts(request: JobRequest, max_array_size: int | None) -> Iterator[JobRequest]:

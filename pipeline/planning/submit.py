@@ -19,7 +19,7 @@ from typing import Any
 
 import submitit
 
-from pipeline.host.environment import without_slurm_job
+from pipeline.host.environment import without_slurm_options
 from pipeline.host.files import create_exclusive, read_json
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.host.slurm_facts import refusal
@@ -71,7 +71,7 @@ def submit_local(layout: Layout, requests: Sequence[JobRequest]) -> list[submiti
     The processes ignore the terminal's Ctrl-C until their own handlers are installed: the
     launcher tells them when to stop.
     """
-    executor = submitit.LocalExecutor(folder=layout.logs / "submitit")
+    executor = submitit.LocalExecutor(folder=_job_logs(layout))
     executor.update_parameters(timeout_min=60 * 24 * 365, stderr_to_stdout=True)
     jobs: list[submitit.Job[Any]] = []
     submitted = []
@@ -96,7 +96,8 @@ def refusals(layout: Layout, spec: SweepSpec, requests: Sequence[JobRequest]) ->
         executor = _slurm_executor(layout, spec, request, requests)
         if request.n_tasks > 1:
             executor.parameters["map_count"] = request.n_tasks
-        complaint = refusal(executor._make_submission_file_text("true", "preflight"))
+        script = executor._make_submission_file_text("true", "preflight")
+        complaint = refusal(script, keep=spec.cluster.keep_variables)
         if complaint is not None:
             said.append(f"{request.role} {request.model}".strip() + f": sbatch says: {complaint}")
     return said
@@ -123,10 +124,12 @@ def submit_slurm(
         SubmitError: sbatch refused; its message is kept.
     """
     submitted: list[SubmittedJob] = []
+    # Slurm opens a job's log before submitit gets its answer, and a job without one dies silently.
+    _job_logs(layout).mkdir(parents=True, exist_ok=True)
     for request in requests:
         executor = _slurm_executor(layout, spec, request, requests, after=after)
         try:
-            with without_slurm_job(), executor.batch():
+            with without_slurm_options(spec.cluster.keep_variables), executor.batch():
                 jobs = [
                     executor.submit(*_call(layout, request, request.first + number))
                     for number in range(request.n_tasks)
@@ -157,11 +160,20 @@ def _slurm_executor(
     after: Sequence[str] = (),
 ) -> submitit.SlurmExecutor:
     alike = [r for r in requests if (r.role, r.model) == (request.role, request.model)]
-    executor = submitit.SlurmExecutor(folder=layout.logs.absolute() / "submitit" / "%A")
+    executor = submitit.SlurmExecutor(folder=_job_logs(layout))
     executor.update_parameters(
         **slurm_parameters(spec, request, of_tasks=sum(r.n_tasks for r in alike), after=after)
     )
     return executor
+
+
+def job_log(layout: Layout, job_id: str) -> Path:
+    """Return the file that gets what the job `job_id` prints; it exists once the job has begun."""
+    return _job_logs(layout) / f"{job_id}_0_log.out"
+
+
+def _job_logs(layout: Layout) -> Path:
+    return layout.logs.absolute() / "submitit"
 
 
 def record_submission(layout: Layout, kind: str, jobs: Sequence[SubmittedJob]) -> Path:

@@ -74,6 +74,11 @@ class Layout:
         """Held by the one door that compacts."""
         return self.claims / "compaction.claim"
 
+    @property
+    def submission_claim(self) -> Path:
+        """Held by the one launch that submits."""
+        return self.claims / "submission.claim"
+
     # --- what workers write ---
     @property
     def submissions(self) -> Path:

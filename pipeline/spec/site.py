@@ -19,12 +19,21 @@ class PoolSpec:
     concurrency: Runtime[Count] = 4
     """Runs (or grades) in flight in one task."""
     partition: Runtime[str | None] = None
+    qos: Runtime[str | None] = None
+    constraint: Runtime[str | None] = None
+    """Features that a node must have."""
+    reservation: Runtime[str | None] = None
+    nodelist: Runtime[str | None] = None
+    exclude: Runtime[str | None] = None
+    """Nodes that no task is started on."""
+    licenses: Runtime[str | None] = None
     gres: Runtime[str | None] = None
     cpus: Runtime[Count] = 1
     mem_gb: Runtime[Seconds | None] = None
     time_min: Runtime[Count] = 60
     extra: Runtime[Mapping[str, Any]] = field(default_factory=dict)
-    """Further `sbatch` parameters, by submitit's names."""
+    """Further options of sbatch by their long names, such as `gpus-per-node: 2`. true gives a
+    switch; null and false leave an option out, also one that would be given by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +56,10 @@ class SiteSpec:
     stale_s: Runtime[Seconds] = 300.0
     """A claim whose counter stood still for so long, on the observer's clock, is taken over."""
     setup: Runtime[tuple[str, ...]] = ()
-    """Shell lines before the worker starts (module loads, proxies)."""
+    """Shell lines before the worker starts (module loads, proxies); one that fails ends the job."""
+    keep_variables: Runtime[tuple[str, ...]] = ()
+    """`SBATCH_*`, `SALLOC_*` and `SRUN_*` variables of the launching shell that may speak for
+    submissions, over what is said here. All others are kept from them."""
     su_per_core_hour: Runtime[Amount] = 0.0
     su_per_gpu_hour: Runtime[Amount] = 0.0
     max_array_size: Runtime[Count | None] = None

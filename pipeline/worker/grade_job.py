@@ -73,7 +73,8 @@ def main(results: str, index: int) -> dict[str, Any]:
         board = ClaimBoard(layout, owner, stale_s=lock.spec.cluster.stale_s)
         board.start_heartbeat(lock.spec.cluster.heartbeat_s)
         try:
-            worker = GradeWorker(layout, lock, owner, board, stop, job, job_end_unix_s(env))
+            end_unix_s = job_end_unix_s(env, limit_s=lock.spec.cluster.grading.time_min * 60)
+            worker = GradeWorker(layout, lock, owner, board, stop, job, end_unix_s)
             summary = worker.run()
         finally:
             board.release_all()

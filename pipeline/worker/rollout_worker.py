@@ -72,7 +72,7 @@ class RolloutWorker:
             donors=donors,
         )
         deadline = Deadline(
-            end_unix_s=job_end_unix_s(env),
+            end_unix_s=job_end_unix_s(env, limit_s=spec.cluster.rollout.time_min * 60),
             margin_s=float(spec.cluster.signal_delay_s),
             expected_wall_s=spec.agent.expected_wall_s,
             now_unix_s=time.time,

@@ -154,7 +154,11 @@ def test_a_zombie_is_not_alive() -> None:
 
 def test_slurms_variables_are_scrubbed_except_where_the_cluster_is() -> None:
     inherited = {"SLURM_JOB_ID": "1", "SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
-    assert scrubbed_slurm(inherited) == {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
+    assert scrubbed_slurm(inherited) == kept
+    options = {"SBATCH_PARTITION": "x", "SRUN_DEBUG": "1", "SQUEUE_STATES": "R", "SLURMISH": ""}
+    assert scrubbed_slurm({**kept, **options}) == {**kept, "SLURMISH": ""}
+    assert scrubbed_slurm(options, keep=["SBATCH_PARTITION"])["SBATCH_PARTITION"] == "x"
 
 
 def test_the_environment_is_a_copy() -> None:

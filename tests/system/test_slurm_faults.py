@@ -42,7 +42,7 @@ def short_of_time(
         tmp_path_factory.mktemp("short_of_time"),
         ONE_TASK,
         "cluster.rollout.time_min=2",
-        "cluster.rollout.extra={nodelist: gpu2}",
+        "cluster.rollout.nodelist=gpu2",
         "cluster.signal_delay_s=30",
         "agent.expected_wall_s=2",
         "model.sim.latency_ms=600",
@@ -99,7 +99,7 @@ def test_a_dead_node_is_replaced_while_its_orphan_still_runs(
     cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
     # Not on the node of the sweep that is short of time.
-    elsewhere = "cluster.rollout.extra={exclude: gpu2}"
+    elsewhere = "cluster.rollout.exclude=gpu2"
     sweep = launched(sweeps, tmp_path, "model.sim.latency_ms=250", elsewhere)
     sweep.wait_for_a_middle()
     (job,) = sweep.rollout_jobs()
@@ -217,7 +217,7 @@ def launched(
     sweeps: Sweeps, folder: Path, *overrides: str, on: str | None = None, grade_here: bool = True
 ) -> Sweep:
     """Launch the sweep with one rollout task, on one node if told."""
-    pinned = [f"cluster.rollout.extra={{nodelist: {on}}}"] if on else []
+    pinned = [f"cluster.rollout.nodelist={on}"] if on else []
     sweep = sweeps(folder, ONE_TASK, *overrides, *pinned, grade_here=grade_here)
     assert sweep.launch() == 0
     return sweep

@@ -44,7 +44,9 @@ class FakeJob:
         self.started: list[ChildGroup] = []
         self.programs = folder / "bin"
         self.programs.mkdir()
-        (self.programs / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {self.asked}\n')
+        (self.programs / "scontrol").write_text(
+            f'#!/bin/sh\n[ "$1" = show ] && exit 1\necho "$@" >> {self.asked}\n'
+        )
         (self.programs / "scontrol").chmod(0o755)
 
     def start(self, layout: Layout, *, left_s: float = LEFT_S, restarts: int = 0) -> ChildGroup:
@@ -131,7 +133,45 @@ def test_a_task_is_named_as_scontrol_wants_it_and_never_by_its_array() -> None:
     assert slurm_job({}) is None
 
 
-def test_the_jobs_end_is_what_slurm_says_and_unknown_outside_a_job() -> None:
-    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1700000000"}
-    assert job_end_unix_s(env) == 1.7e9
-    assert job_end_unix_s({}) is None
+def slurm_that_says(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *, squeue: str, scontrol: str = ""
+) -> None:
+    """Put a squeue and a scontrol on PATH that give these answers; empty: they fail."""
+    for name, answer in (("squeue", squeue), ("scontrol", scontrol)):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n[ -n '{answer}' ] || exit 1\necho '{answer}'\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+SHOWN = "JobId=1 RunTime=00:10:00 TimeLimit={} TimeMin=N/A"
+
+
+@pytest.mark.parametrize(
+    ("squeue", "scontrol", "env", "end_unix_s"),
+    [
+        ("1:00:00", "", {}, 4600.0),
+        ("UNLIMITED", "", {"SLURM_JOB_END_TIME": "2000"}, None),
+        ("INVALID", SHOWN.format("01:00:00"), {}, 4000.0),
+        ("NOT_SET", SHOWN.format("UNLIMITED"), {}, None),
+        ("NOT_SET", SHOWN.format("Partition_Limit"), {"SLURM_JOB_END_TIME": "2000"}, 2000.0),
+        ("", "", {"SLURM_JOB_END_TIME": "2000"}, 2000.0),
+        ("INVALID", "", {"SLURM_JOB_END_TIME": "Unknown"}, 8200.0),
+        ("", "", {}, 8200.0),
+    ],
+)
+def test_an_end_that_slurm_does_not_know_is_not_taken_for_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    squeue: str,
+    scontrol: str,
+    env: dict[str, str],
+    end_unix_s: float | None,
+) -> None:
+    slurm_that_says(monkeypatch, tmp_path, squeue=squeue, scontrol=scontrol)
+    env = {"SLURM_JOB_ID": "1", **env}
+    assert job_end_unix_s(env, limit_s=7200, now_unix_s=lambda: 1000.0) == end_unix_s
+
+
+def test_outside_a_job_nobody_ends_us() -> None:
+    assert job_end_unix_s({}, limit_s=60) is None
