@@ -35,7 +35,9 @@ def _traj(layout: Layout, out: Path) -> str:
         record = record_from(tables, tools)
         path = out / file_name(cell_name(tables.run)) / f"{file_name(record.run_id)}{SUFFIX}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_bytes(path, json.dumps(mini_from_record(record), ensure_ascii=False).encode())
+        text = json.dumps(mini_from_record(record), ensure_ascii=False)
+        # Bytes of a patch that are no UTF-8 become JSON's escapes.
+        replace_bytes(path, text.encode(errors="backslashreplace"))
         n_files += 1
     return f"{n_files} trajectories in {out}; look at them with: mini-extra inspector {out}"
 

@@ -10,8 +10,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pipeline.records.trajectory import Edit, Edits, Message, Trajectory
 
-
 # --- sandboxes -----------------------------------------------------------------------------------
+WHOLE_LIMIT_BYTES = 32 << 20
+"""Longest output that is kept whole where that was asked for: a submitted patch, or a diff."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandResult:
     """What a command left behind. A command that failed is a result, not an error."""
@@ -19,10 +22,18 @@ class CommandResult:
     output: str
     """stdout and stderr as one ordered stream, decoded as UTF-8 with replacement characters."""
     returncode: int
-    """The shell's; -1 when the command was killed at its time limit."""
+    """The shell's, 128 and more for a signal; -1 when the command was killed at a limit."""
     timed_out: bool = False
+    limit: Literal["memory", "processes"] | None = None
+    """Which limit of the sandbox the command was killed at, the time limit aside."""
     dropped_bytes: int = 0
     """Bytes beyond the output limit, dropped from the middle of the stream."""
+    stream_bytes: int = 0
+    """Bytes of the whole stream, the dropped ones included."""
+    undecodable_bytes: int = 0
+    """Bytes of the output that are no UTF-8, shown as replacement characters."""
+    whole: bytes | None = None
+    """The whole stream, where it was asked for and has at most `WHOLE_LIMIT_BYTES`."""
     wall_s: float = 0.0
 
 
@@ -39,8 +50,15 @@ class Sandbox(Protocol):
     workdir: str
     """Where the repository lies, as commands see it (`/testbed` in official images)."""
 
-    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
-        """Run `command` with bash in `workdir`; at the time limit the whole tree is killed."""
+    def execute(
+        self, command: str, *, timeout_s: float, whole_after: bytes | None = None
+    ) -> CommandResult:
+        """Run `command` with bash in `workdir`; at the time limit the whole tree is killed.
+
+        An output whose first line is `whole_after` comes as bytes too, in `whole`. A command that
+        no shell can be given as it is (a NUL byte, half of a surrogate pair) is not run: the
+        result says so.
+        """
         ...
 
     def upload(self, data: bytes, path: str) -> None:
@@ -114,6 +132,8 @@ class RequestedToolCall:
     id: str
     name: str
     arguments: str
+    lone_surrogates: int = 0
+    """Halves of surrogate pairs in the arguments as they came; U+FFFD stands in their place."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +143,8 @@ class ChatReply:
     content: str
     reasoning: str | None = None
     tool_calls: tuple[RequestedToolCall, ...] = ()
+    lone_surrogates: int = 0
+    """Halves of surrogate pairs in the whole reply; U+FFFD stands in their place."""
     finish_reason: str | None
     prompt_tokens: int
     cached_tokens: int | None = None

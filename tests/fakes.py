@@ -15,9 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 from zlib import crc32
 
+from pipeline.agent.limit_diff import FIRST_COMMIT_COMMAND
 from pipeline.protocols import CommandResult
 
 Message = dict[str, Any]
+
+FIRST_COMMIT = "c0ffee"
+"""What an echoing sandbox has checked out."""
 
 
 # --- replies -------------------------------------------------------------------------------------
@@ -208,7 +212,15 @@ class EchoSandbox:
         self._results = results or {}
         self._patch = patch
 
-    def execute(self, command: str, *, timeout_s: float) -> CommandResult:  # noqa: ARG002
+    def execute(
+        self,
+        command: str,
+        *,
+        timeout_s: float,  # noqa: ARG002
+        whole_after: bytes | None = None,  # noqa: ARG002
+    ) -> CommandResult:
+        if command == FIRST_COMMIT_COMMAND:
+            return CommandResult(output=f"{FIRST_COMMIT}\n", returncode=0)
         self.commands.append(command)
         result = self._results.get(command)
         if isinstance(result, Exception):

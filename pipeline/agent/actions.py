@@ -51,6 +51,12 @@ def bash_tool(*, asks_focus: bool) -> Mapping[str, Any]:
 FENCE = "mswea_bash_command"
 """The info string of a fenced block that is an action, as in mini-SWE-agent's text mode."""
 
+_HALF_CHARACTER = (
+    "The command holds half of a surrogate pair, a character that UTF-8 cannot hold and no shell "
+    "can be given; nothing was run."
+)
+"""Such a command is not run without the character: it would be another command."""
+
 _BLOCK = re.compile(rf"```{FENCE}[ \t]*\n(.*?)\n?```", re.DOTALL)
 
 
@@ -77,7 +83,8 @@ def actions_from_calls(reply: ChatReply, tools: Collection[str]) -> list[Action]
     """Return the actions of a reply's tool calls, in order.
 
     Raises:
-        BadReplyError: no call at all, an unknown tool, or arguments that are no JSON object.
+        BadReplyError: no call at all, an unknown tool, arguments that are no JSON object, or a
+            command that no shell can be given.
     """
     if not reply.tool_calls:
         raise BadReplyError("The reply holds no tool call.", reply.finish_reason)
@@ -95,6 +102,8 @@ def actions_from_calls(reply: ChatReply, tools: Collection[str]) -> list[Action]
             raise BadReplyError(
                 f"The arguments of {call.name} are no JSON object.", reply.finish_reason
             )
+        if call.name == BASH and call.lone_surrogates:
+            raise BadReplyError(_HALF_CHARACTER, reply.finish_reason)
         command = arguments.get("command") if call.name == BASH else call.arguments or "{}"
         if not isinstance(command, str):
             raise BadReplyError(
@@ -111,8 +120,11 @@ def actions_from_text(reply: ChatReply, tools: Collection[str], *, several: bool
     actions of their own; what is between them is one shell command.
 
     Raises:
-        BadReplyError: no block, or more than one where only one is allowed.
+        BadReplyError: no block, more than one where only one is allowed, or a reply with half a
+            character.
     """
+    if reply.lone_surrogates:
+        raise BadReplyError(_HALF_CHARACTER, reply.finish_reason)
     blocks = _BLOCK.findall(reply.content)
     if not blocks:
         raise BadReplyError(f"The reply holds no ```{FENCE} block.", reply.finish_reason)

@@ -10,9 +10,10 @@ from typing import Any
 from minisweagent.exceptions import Submitted
 
 from pipeline.agent.messages import EXIT_ROLE
-from pipeline.protocols import CommandResult, Sandbox
+from pipeline.agent.printed_patch import patch_after
+from pipeline.protocols import Sandbox
 
-SENTINEL = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SENTINEL = b"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """First line of the output of the command that ends a run; what follows is the patch."""
 
 
@@ -38,7 +39,9 @@ class BoxedEnv:
             SandboxError: the sandbox itself broke.
         """
         started = self._now()
-        result = self._sandbox.execute(action["command"], timeout_s=self._command_timeout_s)
+        result = self._sandbox.execute(
+            action["command"], timeout_s=self._command_timeout_s, whole_after=SENTINEL
+        )
         self.tool_s += self._now() - started
         output = {
             "output": result.output,
@@ -49,16 +52,17 @@ class BoxedEnv:
                 else ""
             ),
             "dropped_bytes": result.dropped_bytes,
+            "undecodable_bytes": result.undecodable_bytes,
         }
-        patch = submission_of(result)
-        if patch is not None:
-            raise Submitted(
-                {
-                    "role": EXIT_ROLE,
-                    "content": patch,
-                    "extra": {"exit_status": "Submitted", "submission": patch, "output": output},
-                }
-            )
+        submission = patch_after(SENTINEL, result)
+        if submission is not None:
+            extra = {
+                "exit_status": "Submitted",
+                "submission": submission.patch,
+                "oversize_patch_bytes": submission.oversize_bytes,
+                "output": output,
+            }
+            raise Submitted({"role": EXIT_ROLE, "content": submission.patch, "extra": extra})
         return output
 
     def get_template_vars(self, **_kwargs: Any) -> dict[str, Any]:
@@ -68,13 +72,3 @@ class BoxedEnv:
     def serialize(self) -> dict[str, Any]:
         """Return nothing: runs are kept as records."""
         return {}
-
-
-def submission_of(result: CommandResult) -> str | None:
-    """Return the patch that a command submitted, None where it submitted nothing."""
-    if result.returncode != 0 or result.timed_out:
-        return None
-    lines = result.output.lstrip().splitlines(keepends=True)
-    if not lines or lines[0].strip() != SENTINEL:
-        return None
-    return "".join(lines[1:])

@@ -226,6 +226,7 @@ def _answered(sent: CallRecord, reply: ChatReply) -> CallRecord:
         cached_tokens=reply.cached_tokens,
         completion_tokens=reply.completion_tokens,
         reasoning_tokens=reply.reasoning_tokens,
+        lone_surrogates=reply.lone_surrogates,
         latency_s=reply.latency_s,
         ttft_s=reply.ttft_s,
         finish_reason=reply.finish_reason,

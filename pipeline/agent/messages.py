@@ -44,6 +44,7 @@ def observation_dict(
     *,
     returncode: int | None,
     dropped_bytes: int = 0,
+    undecodable_bytes: int = 0,
     output: str | None = None,
     output_start: int | None = None,
 ) -> MiniMessage:
@@ -59,6 +60,7 @@ def observation_dict(
         "command": action.command,
         "returncode": returncode,
         "dropped_bytes": dropped_bytes,
+        "undecodable_bytes": undecodable_bytes,
         "output": output,
         "output_start": output_start,
     }
@@ -95,6 +97,7 @@ def message_from_mini(
         reasoning_tokens=counter.count(reasoning) if reasoning else 0,
         n_lines=len(content.splitlines()),
         dropped_bytes=extra.get("dropped_bytes", 0),
+        undecodable_bytes=extra.get("undecodable_bytes", 0),
         output=extra.get("output"),
         output_start=extra.get("output_start"),
     )

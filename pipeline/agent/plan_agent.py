@@ -150,6 +150,7 @@ class PlanAgent(DefaultAgent):  # type: ignore[misc]
             content,
             returncode=output["returncode"],
             dropped_bytes=output["dropped_bytes"],
+            undecodable_bytes=output["undecodable_bytes"],
             output=raw,
             output_start=len(before) if content == before + raw + after else None,
         )

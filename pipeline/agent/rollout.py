@@ -13,11 +13,20 @@ from jinja2 import TemplateError
 
 from pipeline.agent.actions import bash_tool
 from pipeline.agent.caller import RequestIdentity
+from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.mini import prepare_import
 from pipeline.agent.own_tools import ContextTool, OwnTools
 from pipeline.agent.plan_tool import PLANCTL_TOOL
+from pipeline.agent.printed_patch import PrintedPatch
 from pipeline.agent.viewed_model import Elide, ViewedModel
-from pipeline.protocols import Completer, LinePruner, Policy, Sandbox, TokenCounter
+from pipeline.protocols import (
+    WHOLE_LIMIT_BYTES,
+    Completer,
+    LinePruner,
+    Policy,
+    Sandbox,
+    TokenCounter,
+)
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Decision, Message, PlanEvent
@@ -46,9 +55,6 @@ ENDINGS: Mapping[str, FailureClass] = {
 }
 """The failure class of every exit status without a submission."""
 
-LIMIT_DIFF_COMMAND = "git --no-pager diff --no-color --no-ext-diff HEAD 2>/dev/null"
-"""Without what git remarks (line endings, for one): a patch with it would not apply."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutcome:
@@ -59,6 +65,7 @@ class RunOutcome:
     failure: str | None
     patch: str
     limit_patch: str | None
+    oversize_patch_bytes: int | None
     loop: bool
     template_dropped_tokens: int
     wall_s: float
@@ -156,15 +163,20 @@ def run_agent(
         now=now,
         should_stop=should_stop,
     )
+    commit = first_commit(sandbox, timeout_s=agent.command_timeout_s)
     ending = _ending_of(mini_agent, str(row["problem_statement"]))
     viewed.absorb(mini_agent.messages)
     finished_at = now()
+    left = PrintedPatch()
+    if ending.failure_class in ENDINGS.values():
+        left = limit_diff(sandbox, commit, timeout_s=agent.command_timeout_s)
     return RunOutcome(
         exit_status=ending.exit_status,
         failure_class=ending.failure_class,
         failure=ending.failure,
         patch=ending.patch,
-        limit_patch=_limit_patch(sandbox, ending.failure_class, agent),
+        limit_patch=left.patch or None,
+        oversize_patch_bytes=ending.oversize_patch_bytes or left.oversize_bytes,
         loop=mini_agent.loop,
         template_dropped_tokens=viewed.template_dropped_tokens(),
         wall_s=finished_at - started_at,
@@ -186,6 +198,7 @@ class _Ending:
     failure_class: FailureClass
     failure: str | None = None
     patch: str = ""
+    oversize_patch_bytes: int | None = None
 
 
 def _ending_of(mini_agent: "PlanAgent", task: str) -> _Ending:
@@ -204,18 +217,16 @@ def _ending_of(mini_agent: "PlanAgent", task: str) -> _Ending:
             failure=traceback.format_exc(),
         )
     status, patch = info["exit_status"], info["submission"]
-    if status == "Submitted":
-        ended = FailureClass.OK if patch.strip() else FailureClass.SUBMITTED_EMPTY
-        return _Ending(exit_status=status, failure_class=ended, patch=patch)
-    detail = str(mini_agent.messages[-1]["content"])
-    return _Ending(exit_status=status, failure_class=ENDINGS[status], failure=detail)
-
-
-def _limit_patch(sandbox: Sandbox, ended: FailureClass, agent: AgentSpec) -> str | None:
-    """Return the diff at a limit, a secondary outcome (METHODS 0); None where there is none."""
-    if ended not in ENDINGS.values():
-        return None
-    result = sandbox.execute(LIMIT_DIFF_COMMAND, timeout_s=agent.command_timeout_s)
-    if result.returncode != 0 or result.dropped_bytes or not result.output.strip():
-        return None
-    return result.output
+    if status != "Submitted":
+        detail = str(mini_agent.messages[-1]["content"])
+        return _Ending(exit_status=status, failure_class=ENDINGS[status], failure=detail)
+    size = info.get("oversize_patch_bytes")
+    if size is not None:
+        return _Ending(
+            exit_status=status,
+            failure_class=FailureClass.SUBMITTED_OVERSIZE,
+            failure=f"the patch has {size:,} bytes; at most {WHOLE_LIMIT_BYTES:,} are kept",
+            oversize_patch_bytes=size,
+        )
+    ended = FailureClass.OK if patch.strip() else FailureClass.SUBMITTED_EMPTY
+    return _Ending(exit_status=status, failure_class=ended, patch=patch)

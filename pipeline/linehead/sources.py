@@ -15,6 +15,7 @@ from pipeline.records.ingested import Origin, record_of, trajectory_files
 from pipeline.records.json_columns import edit_from
 from pipeline.records.layout import Layout
 from pipeline.records.mini_traj import trajectory_from_mini
+from pipeline.records.patch import patch_in
 from pipeline.records.rebuild import RunTables, all_run_tables, message_from, tool_lists
 from pipeline.records.trajectory import Edit, Message, Part, Trajectory, merged, shown_content
 
@@ -88,7 +89,7 @@ def _runs_of_tables(layout: Layout) -> Iterator[RecordedRun]:
             instance_id=run["instance_id"],
             model=run["model"],
             trajectory=shown_first(tables),
-            patch=run["patch"] or "",
+            patch=patch_in(run) or "",
             tools=None if used is None else tools.get(used),
             source=layout.root.name,
             source_sha256=digest,

@@ -7,7 +7,7 @@ a column that changes its meaning gets a new name.
 from dataclasses import dataclass
 from typing import Literal
 
-Type = Literal["string", "int", "float", "bool", "json"]
+Type = Literal["string", "int", "float", "bool", "json", "bytes"]
 """`json` is a string that holds JSON text."""
 
 
@@ -96,9 +96,17 @@ RUNS = Table(
         _C("worker", "string", "", "The worker attempt that ran it"),
         _C("node", "string", "", "Host it ran on"),
         _C("patch", "string", "", "What the agent submitted, as a diff; empty text if nothing"),
-        _C("patch_sha256", "string", "", "Of the patch; empty without one"),
-        _C("limit_patch", "string", "", "The sandbox's diff at a limit; a secondary outcome"),
+        _C("patch_raw", "bytes", "", "The patch's exact bytes, where they are not UTF-8"),
+        _C("patch_sha256", "string", "", "Of the patch's bytes; empty without one"),
+        _C(
+            "limit_patch",
+            "string",
+            "",
+            "Diff of the tree left at a limit against the first commit; a secondary outcome",
+        ),
+        _C("limit_patch_raw", "bytes", "", "Its exact bytes, where they are not UTF-8"),
         _C("limit_patch_sha256", "string", "", "Of the limit patch; empty without one"),
+        _C("oversize_patch_bytes", "int", "bytes", "Size of a patch over 32 MiB; it is not kept"),
         _C("commit", "string", "", "Commit of the pipeline"),
         _C("versions", "json", "", "Package and server versions"),
         _C("extra", "json", "", "Labels of the writer (probes, flags, imported metadata)"),
@@ -125,6 +133,7 @@ CALLS = Table(
         _C("rebilled_tokens", "int", "tokens", "Outside the prefix though sent before"),
         _C("completion_tokens", "int", "tokens", "As the server reports, reasoning included"),
         _C("reasoning_tokens", "int", "tokens", "Of these, reasoning"),
+        _C("lone_surrogates", "int", "", "Characters of the reply that UTF-8 lacks, now U+FFFD"),
         _C("message_count", "int", "", "Messages of the trajectory when the call was made"),
         _C("view_edits", "json", "", "What this call changed of the view (below)"),
         _C("tools_sha256", "string", "", "The tool list, found in table `tools`"),
@@ -171,6 +180,7 @@ MESSAGES = Table(
         _C("n_lines", "int", "lines", "Lines of the content"),
         _C("truncated", "bool", "", "Raw output over the byte limit was dropped"),
         _C("dropped_bytes", "int", "bytes", "So much of it"),
+        _C("undecodable_bytes", "int", "bytes", "Of the output, no UTF-8; kept as U+FFFD"),
         _C("pruned_at_call", "int", "", "First call whose view lacked its text through the arm"),
         _C("prune_reason", "string", "", "The edit's reason at that call"),
         _C("replaced_by", "string", "", "What the last view showed instead; empty text if dropped"),

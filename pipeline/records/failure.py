@@ -16,6 +16,8 @@ class FailureClass(StrEnum):
     OK = "ok"
     """The agent submitted a patch."""
     SUBMITTED_EMPTY = "submitted_empty"
+    SUBMITTED_OVERSIZE = "submitted_oversize"
+    """The submitted patch is too large to keep (`protocols.WHOLE_LIMIT_BYTES`)."""
     LIMIT_STEPS = "limit_steps"
     LIMIT_TIME = "limit_time"
     LIMIT_CONTEXT = "limit_context"

@@ -214,21 +214,21 @@ def grade_head(record: GradeRecord) -> dict[str, Any]:
 
 
 def json_of(adapter: TypeAdapter[Any], record: object) -> bytes:
-    """Return a record as JSON.
+    r"""Return a record as JSON.
 
-    A model may write half a surrogate pair, which no UTF-8 file can hold. It becomes a question
-    mark: the run is worth more than the character.
+    A model may write half a surrogate pair, which no UTF-8 file can hold. It becomes its escape
+    (`\ud83d`), to be seen; patches lose nothing (`records.patch`).
     """
     try:
         return adapter.dump_json(record, exclude_defaults=True)
     except ValueError:
-        plain = adapter.dump_python(record, exclude_defaults=True)
+        plain = adapter.dump_python(record, exclude_defaults=True, mode="json")
         return adapter.dump_json(adapter.validate_python(_encodable(plain)), exclude_defaults=True)
 
 
 def _encodable(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
         return {_encodable(k): _encodable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

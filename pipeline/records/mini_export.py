@@ -27,6 +27,7 @@ _DEFAULTS: dict[str, Any] = {
     "n_tokens": 0,
     "n_lines": 0,
     "dropped_bytes": 0,
+    "undecodable_bytes": 0,
     "tool": None,
     "command": None,
     "returncode": None,

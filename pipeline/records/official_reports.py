@@ -23,6 +23,7 @@ from pipeline.host.files import replace_bytes
 from pipeline.records.failure import GradeClass
 from pipeline.records.layout import Layout, file_name, grade_log_member
 from pipeline.records.lock import read_rows
+from pipeline.records.patch import patch_bytes
 from pipeline.records.predictions import cell_name, predictions_by_cell
 from pipeline.records.rows import Row
 
@@ -101,7 +102,7 @@ def write_reports(layout: Layout, out: Path, classify: Classify) -> list[Path]:
                 continue
             reports[cell].errors.add(instance)
             folder.mkdir(parents=True, exist_ok=True)
-            replace_bytes(folder / "patch.diff", patch.encode("utf-8", "surrogateescape"))
+            replace_bytes(folder / "patch.diff", patch_bytes(patch))
     grades = _grades(layout)
     _write_logs(layout, grades, folders)
     for (cell, instance), grade in grades.items():

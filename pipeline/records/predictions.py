@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 from pipeline.host.files import replace_bytes
 from pipeline.records.failure import FailureClass
 from pipeline.records.layout import Layout, file_name
+from pipeline.records.patch import patch_in
 from pipeline.records.rows import Row
 
 Predictions = dict[str, dict[str, str]]
 
-_COLUMNS = ["agent", "model", "arm", "seed", "instance_id", "failure_class", "patch"]
+_COLUMNS = ["agent", "model", "arm", "seed", "instance_id", "failure_class", "patch", "patch_raw"]
 
 
 def cell_name(row: Row) -> str:
@@ -30,7 +31,10 @@ def cell_name(row: Row) -> str:
 def predictions_by_cell(layout: Layout) -> dict[str, Predictions]:
     """Return the predictions of every cell, by cell and instance."""
     cells: dict[str, Predictions] = {}
-    rows = pq.read_table(layout.table_file("runs"), columns=_COLUMNS).to_pylist()
+    path = layout.table_file("runs")
+    # Tables that an older version wrote lack the columns that came later.
+    columns = [name for name in _COLUMNS if name in pq.read_schema(path).names]
+    rows = pq.read_table(path, columns=columns).to_pylist()
     for row in sorted(rows, key=lambda r: r["instance_id"]):
         if FailureClass(row["failure_class"]).is_infra:
             continue
@@ -38,7 +42,7 @@ def predictions_by_cell(layout: Layout) -> dict[str, Predictions]:
         cells.setdefault(cell, {})[instance] = {
             "model_name_or_path": cell,
             "instance_id": instance,
-            "model_patch": row["patch"] or "",
+            "model_patch": patch_in(row) or "",
         }
     return cells
 
@@ -55,4 +59,7 @@ def write_predictions(layout: Layout, out: Path) -> list[Path]:
 
 
 def _json_bytes(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    """Return JSON; a byte of a patch that is no UTF-8 is its escape, as Python reads it back."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # Only escapes are ASCII-safe everywhere, and they stand for lone surrogates alone.
+    return text.encode(errors="backslashreplace") + b"\n"

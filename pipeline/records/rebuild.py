@@ -21,6 +21,7 @@ from pipeline.records.failure import FailureClass
 from pipeline.records.journal import frame_at, run_of
 from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
 from pipeline.records.layout import Layout
+from pipeline.records.patch import patch_in
 from pipeline.records.rows import Row
 from pipeline.records.run_record import OVERFLOW, PRUNER_DECISION, CallRecord, RunRecord
 from pipeline.records.schema import check_version
@@ -178,6 +179,8 @@ def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
     return RunRecord(
         **{f.name: run[f.name] for f in fields(RunRecord) if f.name in run and f.name not in _SET},
         failure_class=FailureClass(run["failure_class"]),
+        patch=patch_in(run) or "",
+        limit_patch=patch_in(run, "limit_patch"),
         versions=json.loads(run["versions"] or "{}"),
         extra=json.loads(run["extra"] or "{}"),
         messages=tuple(map(message_from, tables.messages)),
@@ -188,7 +191,7 @@ def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
     )
 
 
-_SET = frozenset({"failure_class", "versions", "extra"})
+_SET = frozenset({"failure_class", "patch", "limit_patch", "versions", "extra"})
 """Columns that hold a field in another form."""
 
 
@@ -235,6 +238,8 @@ def message_from(row: Row) -> Message:
     return Message(
         index=row["message_index"],
         tool_calls=tool_calls_from(row["tool_calls"]),
+        # Tables that an older version wrote lack the columns that came later.
+        undecodable_bytes=row.get("undecodable_bytes") or 0,
         output=_output_from(row),
         output_start=row.get("output_start"),
         **{name: row[name] for name in _MESSAGE_FIELDS},

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipeline.records.json_columns import json_text, tool_calls_text, view_edits_of
+from pipeline.records.patch import patch_cells
 from pipeline.records.pruning import prunings_of
 from pipeline.records.run_record import CallRecord, RunRecord
 from pipeline.records.trajectory import Message
@@ -38,7 +39,7 @@ _SAME_NAME = (
     *("run_id", "sweep", "benchmark", "instance_id", "repo", "model", "agent", "arm", "seed"),
     *("block_id", "phase", "attempt", "exit_status", "failure", "loop", "template_dropped_tokens"),
     *("wall_s", "tool_s", "gpu_s", "token_counter", "evidence", "started_at", "finished_at"),
-    *("worker", "node", "patch", "patch_sha256", "limit_patch", "limit_patch_sha256", "commit"),
+    *("worker", "node", "patch_sha256", "limit_patch_sha256", "oversize_patch_bytes", "commit"),
 )
 
 
@@ -52,6 +53,8 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
     return {
         **{name: getattr(record, name) for name in _SAME_NAME},
         "failure_class": record.failure_class.value,
+        **patch_cells("patch", record.patch),
+        **patch_cells("limit_patch", record.limit_patch),
         "n_steps": len(steps),
         "n_calls": len(calls),
         "input_tokens": summed(c.prompt_tokens for c in calls),
@@ -106,7 +109,14 @@ def call_rows(record: RunRecord) -> Iterator[Row]:
 _CALL_SAME_NAME = (
     *("step_index", "kind", "message_count", "prompt_tokens", "cached_tokens", "lcp_tokens"),
     *("lcp_block_tokens", "new_tokens", "rebilled_tokens", "completion_tokens"),
-    *("reasoning_tokens", "tools_sha256", "latency_s", "ttft_s", "finish_reason"),
+    *(
+        "reasoning_tokens",
+        "lone_surrogates",
+        "tools_sha256",
+        "latency_s",
+        "ttft_s",
+        "finish_reason",
+    ),
     *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
     *("server_answer", "pruner_answer", "pruner_s"),
 )
@@ -140,6 +150,7 @@ def _output_columns(message: Message) -> Row:
 _MESSAGE_SAME_NAME = (
     *("step_index", "role", "tool_call_id", "tool", "command", "returncode", "content"),
     *("reasoning", "n_tokens", "reasoning_tokens", "n_lines", "dropped_bytes"),
+    "undecodable_bytes",
 )
 
 

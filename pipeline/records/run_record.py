@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.records.failure import FailureClass
+from pipeline.records.patch import Patch, patch_bytes
 from pipeline.records.trajectory import Decision, Edit, Message, PlanEvent, ToolCall, Trajectory
 
 
 def text_sha256(text: str) -> str:
     """Return the SHA-256 of `text` in hex, which names patches and tool lists."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(patch_bytes(text)).hexdigest()
 
 
 OVERFLOW = "overflow: "
@@ -54,6 +55,8 @@ class CallRecord:
     rebilled_tokens: int | None = None
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
+    lone_surrogates: int | None = None
+    """Characters of the reply that UTF-8 cannot hold; U+FFFD stands in their place."""
     tools_sha256: str | None = None
     """Key of `RunRecord.tools`."""
     tool_choice: str | Mapping[str, Any] | None = None
@@ -101,10 +104,12 @@ class RunRecord:
     failure_class: FailureClass
     failure: str | None = None
     """For people: message and traceback of what went wrong."""
-    patch: str = ""
+    patch: Patch = ""
     """What the agent submitted."""
-    limit_patch: str | None = None
-    """The sandbox's diff of a run that ended at a limit."""
+    limit_patch: Patch | None = None
+    """The diff between the commit that the run began at and the tree that a limit left."""
+    oversize_patch_bytes: int | None = None
+    """Size of a patch, submitted or left at a limit, that was too large to keep."""
     loop: bool = False
     template_dropped_tokens: int | None = None
     wall_s: float | None = None

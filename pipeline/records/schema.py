@@ -24,6 +24,7 @@ _ARROW = {
     "int": pa.int64(),
     "float": pa.float64(),
     "bool": pa.bool_(),
+    "bytes": pa.binary(),
 }
 
 
@@ -97,7 +98,14 @@ edits of calls 0..k over the first `message_count` messages gives exactly what c
 `pipeline.records.rebuild.messages_of_call` does it.
 """
 
-_TYPES = {"string": "text", "json": "JSON text", "int": "int64", "float": "float64", "bool": "bool"}
+_TYPES = {
+    "string": "text",
+    "json": "JSON text",
+    "int": "int64",
+    "float": "float64",
+    "bool": "bool",
+    "bytes": "binary",
+}
 
 
 def records_page() -> str:

@@ -45,6 +45,8 @@ class Message:
     n_lines: int = 0
     dropped_bytes: int = 0
     """Bytes of raw output that exceeded the byte limit and were never kept."""
+    undecodable_bytes: int = 0
+    """Bytes of raw output that are no UTF-8: replacement characters stand in their place."""
     output: str | None = None
     """What the action printed, before any template; None where nothing ran or nobody kept it."""
     output_start: int | None = None

@@ -16,6 +16,10 @@ from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import WORKDIR, Limits
 from pipeline.sandbox.resident import Resident
 from pipeline.sandbox.shell import GroupShell
+from pipeline.sandbox.stream import unsendable
+
+CANNOT_RUN = 126
+"""Return code of a command that was not run, as a shell has it."""
 
 
 class Paths:
@@ -40,10 +44,11 @@ class Paths:
         """Return `result` with the sandbox's names in its output."""
         if self._pattern is None:
             return result
-        output = result.output
+        output, whole = result.output, result.whole
         for name, path in self._table.items():
             output = output.replace(path, name)
-        return replace(result, output=output)
+            whole = None if whole is None else whole.replace(path.encode(), name.encode())
+        return replace(result, output=output, whole=whole)
 
 
 class Box:
@@ -73,10 +78,16 @@ class Box:
             self.stop()
             raise
 
-    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
+    def execute(
+        self, command: str, *, timeout_s: float, whole_after: bytes | None = None
+    ) -> CommandResult:
         """Run `command` with bash in `workdir`; at the time limit the whole tree is killed."""
         self._require_open()
-        result = self._resident.execute(self._paths.to_host(command), timeout_s=timeout_s)
+        if (reason := unsendable(command)) is not None:
+            return CommandResult(output=f"[not run: {reason}]\n", returncode=CANNOT_RUN)
+        result = self._resident.execute(
+            self._paths.to_host(command), timeout_s=timeout_s, whole_after=whole_after
+        )
         if result.returncode and "No space left on device" in result.output:
             folders.raise_if_full(self._folder)
         return self._paths.in_result(result)

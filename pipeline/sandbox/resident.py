@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from pipeline.host.output import HeadTail
 from pipeline.host.process import ProcessIdentity
 from pipeline.host.proctable import ProcessStat
 from pipeline.protocols import CommandResult
@@ -24,6 +23,7 @@ from pipeline.sandbox import folders, kin
 from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.resident_script import RUNNER
+from pipeline.sandbox.stream import OutputStream
 
 _FIRST_TICK_S = 0.03
 _TICK_S = 0.5
@@ -32,6 +32,7 @@ _CHUNK_BYTES = 1 << 16
 _STOPPED = "this sandbox was stopped while a command ran"
 KILLED = -1
 """Return code of a command that was killed at a limit."""
+Limit = Literal["memory", "processes"]
 
 
 class Shell(Protocol):
@@ -113,15 +114,19 @@ class Resident:
         self._infrastructure = kin.identities(kin.family(self._shell.roots()))
         self._shell.ready()
 
-    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
+    def execute(
+        self, command: str, *, timeout_s: float, whole_after: bytes | None = None
+    ) -> CommandResult:
         """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""
         with self._lock:
-            return self._execute(command, timeout_s, f"profile {self._workdir}")
+            output = OutputStream(self._limits.output_bytes, whole_after=whole_after)
+            return self._execute(command, timeout_s, f"profile {self._workdir}", output)
 
     def execute_ours(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command of our own in /, deaf to what other commands added to the profile."""
         with self._lock:
-            return self._execute(command, timeout_s, "plain /")
+            kept = OutputStream(self._limits.output_bytes)
+            return self._execute(command, timeout_s, "plain /", kept)
 
     def close(self) -> None:
         """Let go of every descriptor; a shell that still runs takes it as its owner's death."""
@@ -132,20 +137,21 @@ class Resident:
             self._background.clear()
 
     # --- one command -----------------------------------------------------------------------------
-    def _execute(self, command: str, timeout_s: float, how: str) -> CommandResult:
+    def _execute(
+        self, command: str, timeout_s: float, how: str, kept: OutputStream
+    ) -> CommandResult:
         started = time.monotonic()
         self._number += 1
-        kept = HeadTail(self._limits.output_bytes)
         try:
             output = self._send(command, how)
         except KeyError:
             raise SandboxError(_STOPPED) from None
         except OSError as error:
             raise folders.failed("the sandbox cannot take a command", error) from error
-        note = ""
+        limit: Limit | None = None
         returncode: int | None = None
         try:
-            returncode, note = self._attend(output, kept, started + timeout_s)
+            returncode, limit = self._attend(output, kept, started + timeout_s)
             self._keep_available(output, kept)
         finally:
             self._retire(output, running=returncode is not None)
@@ -153,19 +159,23 @@ class Resident:
             raise SandboxError(_STOPPED)
         if returncode is None:
             self._revive()
+        kept.end()
+        shown = kept.text()
         return CommandResult(
-            output=_text(kept) + note,
+            output=shown.text + ("" if limit is None else self._note_on(limit)),
             returncode=137 if returncode is None else returncode,
-            timed_out=note == "" and returncode == KILLED,
+            timed_out=limit is None and returncode == KILLED,
+            limit=limit,
             dropped_bytes=kept.dropped_bytes,
+            stream_bytes=kept.stream_bytes,
+            undecodable_bytes=shown.undecodable_bytes,
+            whole=kept.whole,
             wall_s=time.monotonic() - started,
         )
 
     def _send(self, command: str, how: str) -> int:
         """Give the order; return the descriptor from which its output comes."""
-        # The shell reads up to a zero byte, which no argument could hold either.
-        text = command.replace("\0", "").encode(errors="replace")
-        self._files.put(f"order.{self._number}", text)
+        self._files.put(f"order.{self._number}", command.encode())
         output = self._files.open_fifo(f"out.{self._number}", os.O_RDONLY)
         try:
             os.write(self._pipes["commands"], f"{self._number} {how}\n".encode())
@@ -174,11 +184,13 @@ class Resident:
             raise
         return output
 
-    def _attend(self, output: int, kept: HeadTail, deadline: float) -> tuple[int | None, str]:
+    def _attend(
+        self, output: int, kept: OutputStream, deadline: float
+    ) -> tuple[int | None, Limit | None]:
         """Take output until the command ends or passes a limit.
 
-        Returns its return code, None if the shell itself died, and a note on a limit that it
-        passed, empty for the time limit.
+        Returns its return code, None if the shell itself died, and the limit that it passed, None
+        for the time limit.
         """
         replies = self._pipes["replies"]
         pause_s = _FIRST_TICK_S
@@ -195,18 +207,18 @@ class Resident:
                 if replies in ready:
                     reply = self._read_reply(time.monotonic() + _REPLY_AFTER_KILL_S)
                     if not reply:
-                        return None, ""
+                        return None, None
                     if (code := _code_in(reply, self._number)) is not None:
-                        return code, ""
+                        return code, None
                 if time.monotonic() >= next_tick:
                     # A fork bomb is best met early; a long test run need not be watched so closely.
                     pause_s = min(2 * pause_s, _TICK_S)
                     next_tick = time.monotonic() + pause_s
-                    if note := self._passed_limit():
-                        return self._kill_command(note)
-        return self._kill_command("")
+                    if limit := self._passed_limit():
+                        return self._kill_command(limit)
+        return self._kill_command(None)
 
-    def _kill_command(self, note: str) -> tuple[int | None, str]:
+    def _kill_command(self, limit: Limit | None) -> tuple[int | None, Limit | None]:
         roots = self._shell.roots()
         holders = [*roots, *(identity.pid for identity in self._infrastructure)]
 
@@ -225,21 +237,28 @@ class Resident:
         until = time.monotonic() + _REPLY_AFTER_KILL_S
         while gone and (reply := self._read_reply(until)):
             if _code_in(reply, self._number) is not None:
-                return KILLED, note
+                return KILLED, limit
         if not gone:
             # What forks faster than we kill goes with everything else of the sandbox.
             kin.kill_until_gone(lambda: kin.family(roots), spared=roots)
         self._revive()
-        return KILLED, note
+        return KILLED, limit
 
-    def _passed_limit(self) -> str:
+    def _passed_limit(self) -> Limit | None:
         members = kin.family(self._shell.roots(), at_most=self._limits.processes)
         if len(members) > self._limits.processes:
-            return f"\n[killed: over the sandbox's limit of {self._limits.processes} processes]\n"
+            return "processes"
         memory = self._limits.memory_bytes
         if memory is not None and kin.memory_bytes(members, enough=memory) > memory:
-            return f"\n[killed: over the sandbox's memory limit of {memory >> 20} MiB]\n"
-        return ""
+            return "memory"
+        return None
+
+    def _note_on(self, limit: Limit) -> str:
+        """Return what the command's output ends with when it was killed at `limit`."""
+        if limit == "processes":
+            return f"\n[killed: over the sandbox's limit of {self._limits.processes} processes]\n"
+        mebibytes = (self._limits.memory_bytes or 0) >> 20
+        return f"\n[killed: over the sandbox's memory limit of {mebibytes} MiB]\n"
 
     def _read_reply(self, deadline: float) -> bytes:
         """Return the shell's next line; empty if it died or the deadline came first."""
@@ -259,7 +278,7 @@ class Resident:
                     return b""
         return line
 
-    def _keep_available(self, output: int, kept: HeadTail) -> None:
+    def _keep_available(self, output: int, kept: OutputStream) -> None:
         """Take what the command wrote before it ended, and nothing that comes later."""
         available = struct.unpack("i", fcntl.ioctl(output, termios.FIONREAD, b"\0" * 4))[0]
         while available > 0:
@@ -296,7 +315,7 @@ def _code_in(reply: bytes, number: int) -> int | None:
     return None
 
 
-def _take(descriptor: int, kept: HeadTail | None) -> bool:
+def _take(descriptor: int, kept: OutputStream | None) -> bool:
     """Read a chunk, into `kept` if given; return False at the end of the stream."""
     try:
         chunk = os.read(descriptor, _CHUNK_BYTES)
@@ -305,14 +324,3 @@ def _take(descriptor: int, kept: HeadTail | None) -> bool:
     if kept is not None:
         kept.append(chunk)
     return bool(chunk)
-
-
-def _text(kept: HeadTail) -> str:
-    """Return the output as text, with a line at the gap if the middle was dropped."""
-    if not kept.dropped_bytes:
-        return kept.joined().decode(errors="replace")
-    # A cut may have split a character; its second half would show as noise.
-    tail = kept.tail.lstrip(bytes(range(0x80, 0xC0)))
-    head = kept.head.decode(errors="replace")
-    gap = f"\n[{kept.dropped_bytes} bytes dropped]\n"
-    return head + gap + tail.decode(errors="replace")

@@ -160,14 +160,17 @@ class HttpCompleter:
         prompt_details = usage.get("prompt_tokens_details") or {}
         completion_details = usage.get("completion_tokens_details") or {}
         cached = prompt_details.get("cached_tokens")
-        reasoning = message.get("reasoning") or message.get("reasoning_content")
+        content = message.get("content") or ""
+        reasoning = message.get("reasoning") or message.get("reasoning_content") or ""
+        calls = tuple(
+            _tool_call(call, number) for number, call in enumerate(message.get("tool_calls") or ())
+        )
+        in_text = len(_LONE_SURROGATE.findall(content)) + len(_LONE_SURROGATE.findall(reasoning))
         return ChatReply(
-            content=_clean(message.get("content") or ""),
-            reasoning=_clean(reasoning) if reasoning else None,
-            tool_calls=tuple(
-                _tool_call(call, number)
-                for number, call in enumerate(message.get("tool_calls") or ())
-            ),
+            content=_clean(content),
+            reasoning=_clean(reasoning) or None,
+            tool_calls=calls,
+            lone_surrogates=in_text + sum(call.lone_surrogates for call in calls),
             finish_reason=choice.get("finish_reason"),
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=0 if cached is None and self._no_count_is_a_miss else cached,
@@ -259,24 +262,29 @@ def _tool_call(call: Mapping[str, Any], number: int) -> RequestedToolCall:
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False) if arguments is not None else ""
+    arguments = _unescaped(arguments)
     return RequestedToolCall(
         id=str(call.get("id") or f"call_{number}"),
         name=_clean(str(function.get("name") or "")),
-        arguments=_clean_json(arguments),
+        arguments=_clean(arguments),
+        lone_surrogates=len(_LONE_SURROGATE.findall(arguments)),
     )
 
 
-def _clean_json(text: str) -> str:
-    """Return JSON text without escaped lone surrogates: whoever parses it would bring them back."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _unescaped(text: str) -> str:
+    """Return JSON text with its lone surrogates as such: whoever parses it meets them."""
     if "\\u" not in text:
-        return _clean(text)
+        return text
     try:
         plain = json.dumps(json.loads(text), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return _clean(text)
-    return _clean(text) if _clean(plain) == plain else _clean(plain)
+        return text
+    return plain if _LONE_SURROGATE.search(plain) else text
 
 
 def _clean(text: str) -> str:
     """Return `text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)

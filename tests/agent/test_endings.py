@@ -1,16 +1,18 @@
 """How runs end: by the agent, at a limit, or for a failure that is not the agent's."""
 
-import subprocess
 from collections import Counter
 
-from pipeline.agent.rollout import LIMIT_DIFF_COMMAND
+from pipeline.agent.limit_diff import limit_diff_command
 from pipeline.records.failure import FailureClass, SandboxError
 from tests.agent.rollouts import (
     agent_spec,
     model_spec,
     rollout,
 )
-from tests.fakes import bash, planctl, says, submits
+from tests.fakes import FIRST_COMMIT, bash, planctl, says, submits
+
+LIMIT_DIFF_COMMAND = limit_diff_command(FIRST_COMMIT)
+MARK = "== diff of the run ==\n"
 
 
 def test_an_empty_submission_has_a_class_of_its_own():
@@ -22,7 +24,7 @@ def test_the_step_limit_ends_a_run_and_its_diff_is_kept_aside():
     outcome, _ = rollout(
         lambda _: says("", bash("ls")),
         agent=agent_spec(step_limit=4),
-        results={LIMIT_DIFF_COMMAND: "diff --git a/y b/y\n"},
+        results={LIMIT_DIFF_COMMAND: f"{MARK}diff --git a/y b/y\n"},
     )
     assert outcome.failure_class is FailureClass.LIMIT_STEPS
     assert outcome.exit_status == "LimitsExceeded"
@@ -35,24 +37,9 @@ def test_a_limit_without_changes_has_no_diff():
     outcome, _ = rollout(
         lambda _: says("", bash("ls")),
         agent=agent_spec(step_limit=1),
-        results={LIMIT_DIFF_COMMAND: ""},
+        results={LIMIT_DIFF_COMMAND: MARK},
     )
     assert outcome.limit_patch is None
-
-
-def test_the_diff_at_a_limit_holds_no_remark_of_gits(tmp_path):
-    def shell(line):
-        command = f"({line}) 2>&1"
-        done = subprocess.run(
-            ["sh", "-c", command], cwd=tmp_path, check=True, text=True, stdout=subprocess.PIPE
-        )
-        return done.stdout
-
-    author = "-c user.name=x -c user.email=x@x"
-    shell(f"git init -q && echo a > f && git add f && git {author} commit -qm one")
-    shell("git config core.autocrlf true && echo b > f")
-    assert "warning:" in shell("git --no-pager diff HEAD")
-    assert shell(LIMIT_DIFF_COMMAND).startswith("diff --git a/f b/f")
 
 
 def test_the_wall_limit_ends_a_run():
@@ -69,7 +56,7 @@ def test_a_prompt_that_no_longer_fits_ends_the_run_as_limit_context():
             return says(status=400, body=body)
         return says("", bash("ls"))
 
-    outcome, requests = rollout(script, results={LIMIT_DIFF_COMMAND: "diff\n"})
+    outcome, requests = rollout(script, results={LIMIT_DIFF_COMMAND: f"{MARK}diff\n"})
     assert outcome.failure_class is FailureClass.LIMIT_CONTEXT
     assert outcome.limit_patch == "diff\n"
     assert outcome.calls[-1].prompt_tokens is None
@@ -178,7 +165,7 @@ def test_half_an_emoji_in_a_plan_is_no_error_of_the_agent():
     script = [says("", planctl("set", steps=["Mend \ud83d it"])), submits()]
     outcome, _ = rollout(script)
     assert outcome.failure_class is FailureClass.OK
-    assert "Mend ? it" in outcome.messages[3].content
+    assert "Mend \ufffd it" in outcome.messages[3].content
 
 
 def test_a_worker_that_must_go_gives_the_run_up():

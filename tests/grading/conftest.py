@@ -40,7 +40,13 @@ class FolderSandbox:
     workdir: str
     env: dict[str, str]
 
-    def execute(self, command: str, *, timeout_s: float) -> CommandResult:
+    def execute(
+        self,
+        command: str,
+        *,
+        timeout_s: float,
+        whole_after: bytes | None = None,  # noqa: ARG002
+    ) -> CommandResult:
         done = run_command(
             ["/bin/bash", "-c", command],
             timeout_s=timeout_s,

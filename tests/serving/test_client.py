@@ -160,7 +160,7 @@ def test_token_ids_are_kept_where_the_server_gives_them():
 def test_text_that_is_no_utf8_is_mended():
     body = rb'{"choices": [{"message": {"content": "a\ud800b"}}], "usage": {"prompt_tokens": 1,'
     reply, _ = ask([Reply(body=body + rb' "completion_tokens": 1}}')])
-    assert reply.content == "a?b"
+    assert reply.content == "a\ufffdb"
 
 
 def test_calls_without_an_id_get_one():
@@ -179,8 +179,10 @@ def test_half_a_surrogate_pair_that_a_model_escaped_is_replaced_and_a_whole_one_
     reply, _ = ask([says("", *calls)])
     kept, mended, broken = (call.arguments for call in reply.tool_calls)
     assert kept == whole
-    assert json.loads(mended) == {"title": "?!"}
+    assert json.loads(mended) == {"title": "\ufffd!"}
     assert broken == half[:-1]
+    assert [call.lone_surrogates for call in reply.tool_calls] == [0, 1, 0]
+    assert reply.lone_surrogates == 1
 
 
 # --- retries -------------------------------------------------------------------------------------
