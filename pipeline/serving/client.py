@@ -9,6 +9,7 @@ server is started.
 import hashlib
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
