@@ -34,7 +34,7 @@ from pipeline.planning.prepare import prepared
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
-from pipeline.serving.client import HttpCompleter, RetryPolicy
+from pipeline.serving.client import RetryPolicy, completer_for
 from pipeline.serving.probe import edited_history_probe
 from pipeline.spec.sweep import SweepSpec
 
@@ -105,8 +105,7 @@ def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
         print("doctor: name the one model that the server has: model=NAME", file=sys.stderr)
         return 2
     (model,) = (replace(m, base_url=url) for m in spec.models.values())
-    key = environment().get(model.api_key_env) if model.api_key_env else None
-    completer = HttpCompleter(model, url, api_key=key, retry=RetryPolicy(max_attempts=2))
+    completer = completer_for(model, url, environment(), retry=RetryPolicy(max_attempts=2))
     try:
         probe = edited_history_probe(completer, model, url, salt=f"doctor-{secrets.token_hex(8)}")
     except (ServerError, ContextOverflowError) as error:

@@ -159,5 +159,5 @@ def answer_of(
             return data
         failure = f"HTTP {status}: {data[:400].decode('utf-8', 'replace')}"
         if status < 500 and status not in (408, 429):
-            raise ServerError(f"{connections.base_url} refuses {path}: {failure}; {SERVE}")
-    raise ServerError(f"{connections.base_url} gives no answer to {path}: {failure}")
+            raise ServerError(f"{connections.where} refuses {path}: {failure}; {SERVE}")
+    raise ServerError(f"{connections.where} gives no answer to {path}: {failure}")

@@ -2,8 +2,7 @@
 
 Owns the HTTP client. Only failures of our side are repeated (no connection, 5xx, 429, a timeout,
 a torn answer), with jitter and within a bound, and not at all once the server is known to be gone.
-Connections persist, one a thread; proxies are never used. Does not know mini, policies, or how a
-server is started.
+Connections persist, one a thread. Does not know mini, policies, or how a server is started.
 """
 
 import hashlib
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pipeline.host.proxies import Proxy, proxy_for
 from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.records.full_window import full_window_of
@@ -57,6 +57,7 @@ class HttpCompleter:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        proxy: Proxy | None = None,
     ) -> None:
         """Prepare requests; nothing is connected yet.
 
@@ -71,11 +72,13 @@ class HttpCompleter:
             now: Unix time, for `started_at`.
             clock: monotonic, for durations.
             sleep: waits between attempts.
+            proxy: the way to the server, where there is one.
         """
         self._pool = Connections(
-            base_url, connect_timeout_s, model.request_timeout_s, api_key, clock
+            base_url, connect_timeout_s, model.request_timeout_s, api_key, clock, proxy
         )
         self._fixed = _fixed_fields(model)
+        self._spelling = model.body
         self._temperature = model.sampling.temperature
         # vLLM leaves the count out on a miss, and we start it with the count switched on.
         self._no_count_is_a_miss = model.kind == "vllm"
@@ -125,7 +128,13 @@ class HttpCompleter:
             # A named tool constrains the answer already; vLLM refuses a second constraint.
             fields.setdefault("structured_outputs", None)
         tools = b"" if request.tools == b"[]" else b',"tools":' + request.tools
-        head = json.dumps(self._fixed | fields, ensure_ascii=False).encode()
+        fields = self._fixed | fields
+        for name, other in self._spelling.items():
+            if name in fields:
+                value = fields.pop(name)
+                if other is not None:
+                    fields[other] = value
+        head = json.dumps(fields, ensure_ascii=False).encode()
         return b"".join((head[:-1], tools, b',"messages":[', b",".join(request.messages), b"]}"))
 
     def _wait_or_give_up(self, failure: Exception, attempt: int, first: float) -> None:
@@ -136,7 +145,7 @@ class HttpCompleter:
         wait_s *= 0.5 + self._rng.random() / 2
         if attempt >= retry.max_attempts or self._clock() - first + wait_s > retry.total_s:
             raise ServerError(
-                f"no answer from {self._pool.base_url} after {attempt} attempts: {failure}; see the"
+                f"no answer from {self._pool.where} after {attempt} attempts: {failure}; see the"
                 " server's log"
             ) from failure
         self._sleep(wait_s)
@@ -185,6 +194,27 @@ class HttpCompleter:
             started_at=started_at,
             server_params=reply.get("kv_transfer_params"),
         )
+
+
+def completer_for(
+    model: ModelSpec, base_url: str, env: Mapping[str, str], **settings: Any
+) -> HttpCompleter:
+    """Return a client of `model`'s server with the key and the proxy that `env` has for it.
+
+    A server that we started is always reached directly; only an endpoint may lie behind a proxy.
+
+    Args:
+        model: as served.
+        base_url: up to and including `/v1`.
+        env: environment variables.
+        settings: further arguments of `HttpCompleter`.
+
+    Raises:
+        ValueError: the environment's proxy cannot be used.
+    """
+    key = env.get(model.api_key_env) if model.api_key_env else None
+    proxy = proxy_for(base_url, env) if model.kind == "endpoint" else None
+    return HttpCompleter(model, base_url, api_key=key, proxy=proxy, **settings)
 
 
 def ping_model(base_url: str, name: str, *, timeout_s: float = 10.0) -> None:

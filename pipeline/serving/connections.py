@@ -1,16 +1,20 @@
 """Persistent HTTP connections to one server, one a thread.
 
 Owns connecting, timeouts, and the difference between a request that never reached the server, one
-that failed there, and an idle connection that had been closed meanwhile. Proxies are never used.
-Does not retry and does not read answers.
+that failed there, and an idle connection that had been closed meanwhile. A proxy is used where one
+is passed in. Does not retry and does not read answers.
 """
 
+import base64
 import http.client
 import threading
 import time
+import urllib.request
 import weakref
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+from pipeline.host.proxies import Proxy
 
 STALE_WITHIN_S = 1.0
 """A persistent connection that breaks this soon had been closed before the request."""
@@ -49,17 +53,26 @@ class Connections:
         read_timeout_s: float,
         api_key: str | None,
         clock: Callable[[], float] = time.monotonic,
+        proxy: Proxy | None = None,
     ) -> None:
         parts = urlsplit(base_url.rstrip("/"))
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"base_url is {base_url!r}; give http://HOST:PORT/v1")
-        self.base_url = base_url
+        self.where = base_url
+        """For messages: the address, and the way to it where there is a proxy."""
         self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._path = parts.path
         self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._proxy, self._proxy_headers = proxy, _proxy_headers(proxy)
+        if proxy is not None:
+            self.where += f" through {proxy} (NO_PROXY={parts.hostname} goes without it)"
+            if not self._https:
+                # Such a proxy is sent the whole address; through one for https goes a tunnel.
+                self._path = f"http://{parts.netloc}{parts.path}"
+                self._headers |= self._proxy_headers
         self._clock = clock
         self._local = threading.local()
         self._slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
@@ -90,7 +103,7 @@ class Connections:
         try:
             connection = slot.connection = self._connected()
         except OSError as error:
-            raise NotSentError(f"cannot connect: {_words(error)}") from error
+            raise NotSentError(f"cannot connect to {self.where}: {_words(error)}") from error
         try:
             return self._exchange(connection, method, path, body)
         except (OSError, http.client.HTTPException) as error:
@@ -111,7 +124,11 @@ class Connections:
 
     def _connected(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._connect_timeout_s)
+        proxy = self._proxy
+        host, port = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
+        connection = kind(host, port, timeout=self._connect_timeout_s)
+        if proxy is not None and self._https:
+            connection.set_tunnel(self._host, self._port, self._proxy_headers)
         connection.connect()
         connection.sock.settimeout(self._read_timeout_s)
         return connection
@@ -125,6 +142,29 @@ class Connections:
         if response.will_close:
             self._slot().drop()
         return response.status, data
+
+
+def fetched(
+    url: str, *, timeout_s: float, body: bytes | None = None, proxy: Proxy | None = None
+) -> bytes:
+    """Return the body of one answer, over a connection of its own.
+
+    Raises:
+        OSError: no answer, or one that is an error.
+    """
+    proxies = {} if proxy is None else {"http": proxy.url, "https": proxy.url}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with opener.open(request, timeout=timeout_s) as response:
+        data: bytes = response.read()
+    return data
+
+
+def _proxy_headers(proxy: Proxy | None) -> dict[str, str]:
+    if proxy is None or proxy.credentials is None:
+        return {}
+    encoded = base64.b64encode(unquote(proxy.credentials).encode()).decode()
+    return {"Proxy-Authorization": f"Basic {encoded}"}
 
 
 def _words(error: Exception) -> str:

@@ -6,13 +6,14 @@ is the worker's.
 """
 
 import re
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.host.proxies import Proxy
 from pipeline.records.failure import ServerError
 from pipeline.records.grade_record import ServerSample
+from pipeline.serving.connections import fetched
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -101,20 +102,17 @@ def cache_config_of(text: str) -> Mapping[str, str]:
     return infos[0] if infos else {}
 
 
-def metrics_text(base_url: str, *, timeout_s: float = 10.0) -> str:
+def metrics_text(base_url: str, *, timeout_s: float = 10.0, proxy: Proxy | None = None) -> str:
     """Return the text of `/metrics` of the server at `base_url` (which ends in `/v1`).
 
     Raises:
         ServerError: it does not answer, or has no metrics.
     """
     url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=timeout_s) as response:
-            data: bytes = response.read()
+        return fetched(url, timeout_s=timeout_s, proxy=proxy).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         raise ServerError(f"{url} does not answer: {error}") from error
-    return data.decode("utf-8", "replace")
 
 
 def tokens_done(sample: ServerSample) -> int:

@@ -14,7 +14,6 @@ import shutil
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
+from pipeline.serving.connections import fetched
 from pipeline.serving.gpu import pids_on_gpus
 from pipeline.serving.metrics import has_requests, metrics_text, sample_of, tokens_done
 from pipeline.serving.parts import CHECKOUT
@@ -52,6 +52,8 @@ class _PortTakenError(Exception):
 
 class VllmServer:
     """One vLLM server, under the same name on other ports after every restart."""
+
+    proxy = None
 
     def __init__(
         self,
@@ -235,13 +237,11 @@ class VllmServer:
         )
 
     def _healthy(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        url = self.base_url.removesuffix("/v1") + "/health"
         try:
-            with opener.open(url, timeout=HEALTH_TIMEOUT_S) as response:
-                return int(response.status) == 200
+            fetched(self.base_url.removesuffix("/v1") + "/health", timeout_s=HEALTH_TIMEOUT_S)
         except (OSError, ValueError):
             return False
+        return True
 
     # --- watching ---
     def _watch(self) -> None:

@@ -7,13 +7,14 @@ price single texts, such as one observation.
 
 import json
 import re
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
+from pipeline.host.proxies import Proxy
 from pipeline.protocols import TokenCounter
 from pipeline.records.failure import ServerError
+from pipeline.serving.connections import fetched
 
 CHARACTERS_PER_TOKEN = 3.6
 """Mean over code and shell output under Qwen3's vocabulary (METHODS 1)."""
@@ -111,13 +112,18 @@ class ServedTokens:
     """The served model's own tokenizer, through the server's `/tokenize`. One request a count."""
 
     def __init__(
-        self, base_url: str | Callable[[], str], model: str, *, timeout_s: float = 30.0
+        self,
+        base_url: str | Callable[[], str],
+        model: str,
+        *,
+        timeout_s: float = 30.0,
+        proxy: Proxy | None = None,
     ) -> None:
         """Prepare; `base_url` is asked for at every count where a restart may change it."""
         self.name = f"served:{model}"
         self._base_url = base_url
         self._model = model
-        self._timeout_s = timeout_s
+        self._timeout_s, self._proxy = timeout_s, proxy
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`, without the special tokens a prompt would add.
@@ -128,13 +134,10 @@ class ServedTokens:
         base_url = self._base_url if isinstance(self._base_url, str) else self._base_url()
         url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        request = urllib.request.Request(
-            url, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        data = json.dumps(body).encode()
         try:
-            with opener.open(request, timeout=self._timeout_s) as response:
-                return int(json.load(response)["count"])
+            answer = fetched(url, body=data, timeout_s=self._timeout_s, proxy=self._proxy)
+            return int(json.loads(answer)["count"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ServerError(
                 f"{url} gave no token count for model {self._model}: {error}; check that the "

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.spec.bounds import Amount, Count, Natural, Seconds, Share
-from pipeline.spec.identity import Runtime, Science
+from pipeline.spec.identity import Runtime, Science, added_science
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,8 @@ class ModelSpec:
     """What the chat template does with earlier reasoning once a user message follows."""
     extra_body: Science[Mapping[str, Any]] = field(default_factory=dict)
     """Further fields of every request body."""
+    body: Science[Mapping[str, str | None]] = added_science({})
+    """How this server spells the body: field to its other name, null leaves the field out."""
     token_counter: Science[str] = "chars"
     """`sim`, `served`, `qwen` or `chars`: how offline token counts are made."""
     return_token_ids: Runtime[bool] = False
@@ -115,6 +117,15 @@ class ModelSpec:
     request_timeout_s: Runtime[Seconds] = 1800.0
     serve: Science[ServeSpec] = ServeSpec()
     sim: Science[SimSpec | None] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a body that would no longer hold the conversation."""
+        kept = {"messages", "tools"} & set(self.body)
+        if kept:
+            raise ValueError(
+                f"body: {' and '.join(sorted(kept))} cannot be renamed or left out; a model "
+                "without tool calls is `mode: text` (agent=mini_text)"
+            )
 
     @property
     def request_name(self) -> str:

@@ -24,7 +24,7 @@ from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
 from pipeline.records.run_record import RunRecord
-from pipeline.serving.client import HttpCompleter
+from pipeline.serving.client import HttpCompleter, completer_for
 from pipeline.serving.tokens import ServedTokens, token_counter
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
@@ -68,7 +68,7 @@ def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
         ValueError: no such counter.
     """
     if model.token_counter == "served":
-        return ServedTokens(lambda: server.base_url, model.request_name)
+        return ServedTokens(lambda: server.base_url, model.request_name, proxy=server.proxy)
     return token_counter(_COUNTERS.get(model.token_counter, model.token_counter))
 
 
@@ -185,11 +185,10 @@ def _arm_of(planned: PlannedRun, bench: Bench) -> tuple[ArmSpec, dict[str, Any]]
 def _completer(model: ModelSpec, server: ModelServer) -> HttpCompleter:
     """Return a client of the server as it is now: after a restart it stops trying."""
     generation = server.generation
-    key_name = model.api_key_env
-    return HttpCompleter(
+    return completer_for(
         model,
         server.base_url,
-        api_key=environment().get(key_name) if key_name else None,
+        environment(),
         server_alive=lambda: server.generation == generation and server.alive(),
     )
 

@@ -72,7 +72,9 @@ class ServerSampler:
 
     def _look(self) -> ServerSample | None:
         try:
-            text = metrics_text(self._server.base_url, timeout_s=TIMEOUT_S)
+            text = metrics_text(
+                self._server.base_url, timeout_s=TIMEOUT_S, proxy=self._server.proxy
+            )
         except ServerError:
             return None
         gpus = gpu_sample(self._env)

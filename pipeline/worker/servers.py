@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from pipeline.benchmarks.toy.recipes import load_recipes
 from pipeline.host.process import ChildGroup, start_group
+from pipeline.host.proxies import Proxy, proxy_for
 from pipeline.records.failure import ServerError
 from pipeline.spec.model import ModelSpec, SimSpec
 
@@ -31,6 +32,11 @@ class ModelServer(Protocol):
     @property
     def base_url(self) -> str:
         """Up to and including `/v1`; another one after a restart."""
+        ...
+
+    @property
+    def proxy(self) -> Proxy | None:
+        """The way to it, where there is one."""
         ...
 
     @property
@@ -60,8 +66,8 @@ class RunningEndpoint:
 
     generation = 0
 
-    def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
+    def __init__(self, base_url: str, proxy: Proxy | None = None) -> None:
+        self.base_url, self.proxy = base_url, proxy
 
     def alive(self) -> bool:
         """Return True: only its answers tell."""
@@ -81,6 +87,8 @@ class RunningEndpoint:
 
 class SimServer:
     """The simulated agent, in a process group of its own that ends with us."""
+
+    proxy = None
 
     def __init__(
         self, model: ModelSpec, sim: SimSpec, *, recipes: Mapping[str, Any], log: Path
@@ -194,7 +202,7 @@ def start_server(
         case "endpoint":
             if not model.base_url:
                 raise ServerError(f"model {model.name}: give the server with model.base_url=URL")
-            return RunningEndpoint(model.base_url)
+            return RunningEndpoint(model.base_url, proxy_for(model.base_url, place.env))
         case "vllm":
             from pipeline.serving.server import VllmServer
 

@@ -4,15 +4,25 @@ import json
 import random
 import socket
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from pipeline.protocols import ChatReply, ChatRequest
 from pipeline.records.failure import ContextOverflowError, ServerError
-from pipeline.serving.client import HttpCompleter, RequestRefusedError, RetryPolicy, ping_model
+from pipeline.serving.client import (
+    HttpCompleter,
+    RequestRefusedError,
+    RetryPolicy,
+    completer_for,
+    ping_model,
+)
+from pipeline.serving.connections import fetched
 from pipeline.spec.model import ModelSpec, SamplingSpec
+from pipeline.spec.parse import SpecError, parsed
 from tests.fakes import Message, Reply, ScriptedModel, bash, says
 
 SALTS = ["run.1", "x" * 128, "x" * 129, "a/b", "a\\b", "a@b", "a.b"]
@@ -72,6 +82,21 @@ def test_a_named_tool_is_the_only_constraint_of_its_answer():
     _, (bound,) = ask([says("ok")], request(tool_choice=named), spec=spec)
     assert free["structured_outputs"] == {"choice": ["a"]}
     assert bound["structured_outputs"] is None
+
+
+def test_a_server_that_spells_the_body_otherwise_is_sent_its_own_spelling():
+    spec = model(body={"cache_salt": None, "max_tokens": "max_completion_tokens", "seed": None})
+    _, (body,) = ask([says("Hello")], spec=spec)
+    assert body == {
+        "model": "scripted",
+        "max_completion_tokens": 10,
+        "messages": [{"role": "user", "content": "Hi"}],
+    }
+
+
+def test_a_body_without_the_conversation_is_no_model():
+    with pytest.raises(SpecError, match=r"body: .*messages cannot be renamed or left out"):
+        parsed(ModelSpec, {"name": "m", "kind": "sim", "repo": "r", "body": {"messages": None}})
 
 
 def test_the_models_settings_are_in_every_body():
@@ -333,6 +358,60 @@ def test_a_connection_that_the_server_closed_while_idle_is_no_failure():
         assert completer.complete(request()).retry_tokens == 0
         completer.close()
         assert server.connections == 2
+
+
+# --- proxies -------------------------------------------------------------------------------------
+def passing_on(target: ScriptedModel, seen: list[str]) -> ThreadingHTTPServer:
+    """Return a forward proxy that knows every name to be `target`."""
+
+    class Forward(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+        def do_POST(self) -> None:
+            seen.append(f"{self.path} {self.headers['Proxy-Authorization']}")
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            data = fetched(target.base_url + "/chat/completions", body=body, timeout_s=5)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(data)
+
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Forward)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    return proxy
+
+
+def test_an_endpoint_is_reached_through_the_proxy_of_the_environment():
+    seen: list[str] = []
+    with ScriptedModel(lambda _: says("through")) as server:
+        proxy = passing_on(server, seen)
+        address = f"http://me:s%40cret@127.0.0.1:{proxy.server_port}"
+        completer = completer_for(model(), "http://model.test/v1", {"http_proxy": address})
+        assert completer.complete(request()).content == "through"
+        completer.close()
+        proxy.shutdown()
+        proxy.server_close()
+    told = b64encode(b"me:s@cret").decode()
+    assert seen == [f"http://model.test/v1/chat/completions Basic {told}"]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sim"])
+def test_a_server_of_ours_is_never_reached_through_a_proxy(kind):
+    with ScriptedModel([says("direct")]) as server:
+        url = server.base_url.replace("127.0.0.1", socket.gethostname())
+        nobody = {"http_proxy": "http://127.0.0.1:9", "all_proxy": "http://127.0.0.1:9"}
+        pool = completer_for(model(kind=kind), url, nobody)._pool
+        assert pool.where == url
+
+
+def test_a_proxy_that_does_not_answer_is_named_with_the_way_around_it():
+    completer = completer_for(
+        model(), "http://model.test/v1", {"http_proxy": "http://u:p@127.0.0.1:9"}, retry=FAST
+    )
+    with pytest.raises(ServerError) as failed:
+        completer.complete(request())
+    assert "the proxy 127.0.0.1:9 of $http_proxy" in str(failed.value)
+    assert "NO_PROXY=model.test" in str(failed.value)
+    assert "u:p" not in str(failed.value)
 
 
 # --- ping ----------------------------------------------------------------------------------------
