@@ -15,7 +15,9 @@ OUTPUT = "".join(f"    line {n:>3} of the file, as long as lines usually are\n" 
 
 def our_run(base_url: str) -> STEP:
     """Return a function that runs our agent for so many steps."""
+    from pipeline.agent.caller import RequestIdentity
     from pipeline.agent.rollout import run_agent
+    from pipeline.agent.session import ArmParts, ServedModel, Watch
     from pipeline.context.elide import elide
     from pipeline.context.full_history import FullHistoryPolicy
     from pipeline.protocols import CommandResult
@@ -29,6 +31,7 @@ def our_run(base_url: str) -> STEP:
     model = ModelSpec(name="waits", kind="endpoint", repo="none", context_length=1_000_000)
     completer = HttpCompleter(model, base_url)
     counter = token_counter("chars/3.6")
+    identity = RequestIdentity(seed=0, instance_id="i", cache_salt="r.1")
 
     class Outputs:
         workdir = "/testbed"
@@ -40,19 +43,13 @@ def our_run(base_url: str) -> STEP:
 
     def run(n_steps: int) -> None:
         outcome = run_agent(
-            row={"instance_id": "i", "problem_statement": "Repair the module."},
+            {"problem_statement": "Repair the module."},
+            Outputs(),  # type: ignore[arg-type]
             agent=AgentSpec(**(agent | {"step_limit": n_steps})),
-            model=model,
-            plan=True,
-            policy=FullHistoryPolicy(),
-            completer=completer,
-            sandbox=Outputs(),  # type: ignore[arg-type]
-            counter=counter,
+            model=ServedModel(spec=model, completer=completer, counter=counter, identity=identity),
+            arm=ArmParts(policy=FullHistoryPolicy(), plan=True),
             elide=lambda message: elide(message, 10_000),
-            seed=0,
-            run_id="r",
-            attempt=1,
-            now=time.time,
+            watch=Watch(now=time.time),
         )
         assert len(outcome.calls) == n_steps, outcome.failure
 

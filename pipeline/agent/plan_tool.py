@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.agent.planctl import TOOL_NAME, Plan, PlanError, PlanMove, PlanRequest, moved, refused
+from pipeline.agent.tool import Action, ToolResult
+from pipeline.protocols import RequestedToolCall, Sandbox
 
 PLANCTL_TOOL: Mapping[str, Any] = {
     "type": "function",
@@ -43,6 +45,31 @@ PLANCTL_TOOL: Mapping[str, Any] = {
         },
     },
 }
+
+
+class PlanTool:
+    """The tool, with the run's plan."""
+
+    name = TOOL_NAME
+    schema = PLANCTL_TOOL
+
+    def __init__(self) -> None:
+        self._plan = Plan()
+
+    def run(self, action: Action, sandbox: Sandbox) -> ToolResult:  # noqa: ARG002
+        """Make a move; an illegal one changes nothing and says what is allowed."""
+        if action.arguments is None:
+            move = answer_line(self._plan, action.command)
+        else:
+            move = answer_arguments(self._plan, action.arguments)
+        self._plan = move.plan
+        return ToolResult(
+            output=move.text, returncode=0 if move.ok else 1, plan_changes=move.changes
+        )
+
+    def as_command(self, arguments: Mapping[str, Any], call: RequestedToolCall) -> str:  # noqa: ARG002
+        """Return the arguments as written."""
+        return call.arguments or "{}"
 
 
 def answer_arguments(plan: Plan, arguments: Mapping[str, Any]) -> PlanMove:

@@ -15,6 +15,9 @@ class PrintedPatch:
     oversize_bytes: int | None = None
 
 
+NO_PATCH = PrintedPatch()
+
+
 def patch_after(first_line: bytes, result: CommandResult) -> PrintedPatch | None:
     """Return what a command printed after `first_line`; None where it failed or began otherwise."""
     if result.returncode != 0 or result.timed_out:

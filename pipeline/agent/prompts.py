@@ -3,6 +3,7 @@
 Owns the Jinja settings of all prompts. The templates themselves are in the agent's spec.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,14 +18,24 @@ def rendered(template: str, **names: Any) -> str:
     return _compiled(template).render(**names)
 
 
-@lru_cache(maxsize=256)
-def output_frame(template: str, **facts: Any) -> tuple[str, str]:
-    """Return what the template writes before and after an output with `facts` beside it.
+def output_start(template: str, output: Mapping[str, Any], content: str) -> int | None:
+    """Return where the raw output begins in the text that `template` made of it.
 
-    An output that the template changes (trims, for one) is not between the two.
+    None where the template changed it, such as by trimming.
+
+    Args:
+        template: an observation template.
+        output: what it saw: `output` and further facts.
+        content: what it made of that.
     """
-    framed = rendered(template, output={**facts, "output": _MARK})
-    before, _, after = framed.partition(_MARK)
+    before, after = _frame(template, tuple((k, v) for k, v in output.items() if k != "output"))
+    return len(before) if content == before + output["output"] + after else None
+
+
+@lru_cache(maxsize=256)
+def _frame(template: str, facts: tuple[tuple[str, Any], ...]) -> tuple[str, str]:
+    """Return what a template writes before and after an output with `facts` beside it."""
+    before, _, after = rendered(template, output={**dict(facts), "output": _MARK}).partition(_MARK)
     return before, after
 
 

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 
 from pipeline.spec.bounds import Count, Natural, Seconds
-from pipeline.spec.identity import Runtime, Science
+from pipeline.spec.identity import Runtime, Science, added_science
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSpec:
-    """mini-SWE-agent with its prompts and limits."""
+    """A scaffold with its prompts and limits."""
 
     name: Science[str]
+    scaffold: Science[str] = added_science("mini")
+    """The loop and its tools: a package of `pipeline/agent`."""
     system_template: Science[str]
     instance_template: Science[str]
     """Jinja; sees `task` and `workdir`."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
+from pipeline.agent.session import ArmParts, ServedModel, Watch
 from pipeline.context.budget import budgeted
 from pipeline.context.elide import elide
 from pipeline.context.policies import policy_for
@@ -135,25 +137,25 @@ def _rolled_out(
         pruner = bench.pruners.of(arm)
         with bench.sandboxes.started(row, "rollout") as sandbox:
             outcome = run_agent(
-                row=row,
+                row,
+                sandbox,
                 agent=spec.agent,
-                model=model,
-                plan=arm.plan,
-                policy=policy,
-                completer=prefixes,
-                sandbox=sandbox,
-                counter=bench.counter,
+                model=ServedModel(
+                    spec=model,
+                    completer=prefixes,
+                    counter=bench.counter,
+                    identity=request_identity(planned, attempt, share_cache=spec.share_cache),
+                ),
+                arm=ArmParts(
+                    policy=policy,
+                    plan=arm.plan,
+                    tools=tool_schemas(arm),
+                    answer=context_tool(arm),
+                    pruner=pruner,
+                    asks_focus=arm.asks_focus,
+                ),
                 elide=partial(elide, limit_chars=spec.agent.elide_chars),
-                seed=planned.seed,
-                run_id=planned.run_id,
-                attempt=attempt,
-                shared_cache_salt=planned.block_id if spec.share_cache else None,
-                now=bench.now,
-                should_stop=bench.should_stop,
-                context_tools=tool_schemas(arm),
-                context_tool=context_tool(arm),
-                pruner=pruner,
-                asks_focus=arm.asks_focus,
+                watch=Watch(now=bench.now, should_stop=bench.should_stop),
             )
     finally:
         completer.close()
@@ -169,6 +171,15 @@ def _rolled_out(
         arm, outcome, seed=policy_seed, counter=bench.counter, model=model
     )
     return replace(outcome, calls=calls), extra
+
+
+def request_identity(planned: PlannedRun, attempt: int, *, share_cache: bool) -> RequestIdentity:
+    """Return what the run's requests carry; its own salt makes its cached tokens its own.
+
+    Request seeds follow from the run's seed and never from the arm (METHODS 0).
+    """
+    salt = planned.block_id if share_cache else f"{planned.run_id}.{attempt}"
+    return RequestIdentity(seed=planned.seed, instance_id=planned.instance_id, cache_salt=salt)
 
 
 def _arm_of(planned: PlannedRun, bench: Bench) -> tuple[ArmSpec, dict[str, Any]]:

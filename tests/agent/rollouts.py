@@ -7,11 +7,14 @@ from typing import Any
 
 import yaml
 
+from pipeline.agent.arm_tool import ToolAnswer
+from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
+from pipeline.agent.session import ArmParts, ServedModel, Watch
 from pipeline.context import prune_tool
 from pipeline.context.elide import elide
 from pipeline.context.policies import policy_for
-from pipeline.protocols import CommandResult, Policy
+from pipeline.protocols import CommandResult, LinePruner, Policy
 from pipeline.records.run_record import CallRecord
 from pipeline.records.trajectory import Trajectory, merged, view_messages
 from pipeline.serving.client import HttpCompleter, RetryPolicy
@@ -23,6 +26,8 @@ from tests.fakes import EchoSandbox, Message, Reply, ScriptedModel, WordCounter
 
 CONF = Path(__file__).parents[2] / "conf" / "agent"
 ROW = {"instance_id": "toy__pair-1", "problem_statement": "Sum is off by one."}
+
+SALT = "run-1.1"
 
 FULL = ArmSpec(name="full_history", policy=FullHistory())
 PRUNE = ArmSpec(name="plan_prune", policy=PlanPrune())
@@ -48,11 +53,11 @@ def rollout(
     results: dict[str, CommandResult | str | Exception] | None = None,
     patch: str = "diff --git a/x b/x\n",
     seed: int = 7,
-    run_id: str = "run-1",
-    attempt: int = 1,
     sandbox: EchoSandbox | None = None,
     policy: Policy | None = None,
-    **more: Any,
+    should_stop: Callable[[], bool] = lambda: False,
+    pruner: LinePruner | None = None,
+    answer: ToolAnswer | None = None,
 ) -> tuple[RunOutcome, list[Message]]:
     """Return what came of a run, and the requests that the server received."""
     agent, model, counter = agent or agent_spec(), model or model_spec(), WordCounter()
@@ -61,29 +66,31 @@ def rollout(
             model, server.base_url, retry=RetryPolicy(max_attempts=2, first_wait_s=0.0)
         )
         try:
-            outcome = run_agent(
-                row=ROW,
-                agent=agent,
-                model=model,
-                plan=arm.plan,
-                policy=policy
-                or policy_for(
-                    arm,
-                    seed=seed,
-                    count_tokens=counter,
-                    context_length=model.context_length,
-                    text_mode=model.mode == "text",
-                ),
-                completer=completer,
-                sandbox=sandbox or EchoSandbox(results, patch=patch),
-                counter=counter,
-                elide=lambda message: elide(message, agent.elide_chars),
+            policy = policy or policy_for(
+                arm,
                 seed=seed,
-                run_id=run_id,
-                attempt=attempt,
-                now=ticking(),
-                context_tools=[prune_tool.SCHEMA] if arm.context_tools else [],
-                **more,
+                count_tokens=counter,
+                context_length=model.context_length,
+                text_mode=model.mode == "text",
+            )
+            identity = RequestIdentity(seed=seed, instance_id=ROW["instance_id"], cache_salt=SALT)
+            outcome = run_agent(
+                ROW,
+                sandbox or EchoSandbox(results, patch=patch),
+                agent=agent,
+                model=ServedModel(
+                    spec=model, completer=completer, counter=counter, identity=identity
+                ),
+                arm=ArmParts(
+                    policy=policy,
+                    plan=arm.plan,
+                    tools=[prune_tool.SCHEMA] if arm.context_tools else [],
+                    answer=answer,
+                    pruner=pruner,
+                    asks_focus=arm.asks_focus,
+                ),
+                elide=lambda message: elide(message, agent.elide_chars),
+                watch=Watch(now=ticking(), should_stop=should_stop),
             )
         finally:
             completer.close()

@@ -6,10 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.agent.actions import BadReplyError, actions_from_calls, actions_from_text
+from pipeline.agent.arm_tool import ArmTool
+from pipeline.agent.bash_tool import BashTool
+from pipeline.agent.mini.fences import actions_from_text
+from pipeline.agent.plan_tool import PlanTool
+from pipeline.agent.tool import BadReplyError, Tool, actions_from_calls
+from pipeline.context import prune_tool
 from pipeline.protocols import ChatReply, RequestedToolCall
+from pipeline.records.trajectory import Trajectory
 
-TOOLS = ("bash", "planctl", "prune_observations")
+OFFERED: tuple[Tool, ...] = (
+    BashTool(timeout_s=1.0, asks_focus=False, whole_after=b"SUBMIT"),
+    PlanTool(),
+    ArmTool(prune_tool.SCHEMA, None, Trajectory()),
+)
+TOOLS = {tool.name: tool for tool in OFFERED}
 
 
 def reply(content: str = "", *calls: tuple[str, str]) -> ChatReply:
@@ -99,3 +110,8 @@ def test_whatever_a_model_writes_is_actions_or_a_reason(name, text):
 def test_arguments_nested_too_deep_are_a_reason_and_no_crash():
     with pytest.raises(BadReplyError, match="not valid JSON"):
         actions_from_calls(reply("", ("bash", "[" * 100_000)), TOOLS)
+
+
+def test_a_command_that_is_no_text_is_refused_by_its_tool():
+    with pytest.raises(BadReplyError, match="needs the argument `command`"):
+        actions_from_calls(reply("", ("bash", '{"command": ["ls"]}')), TOOLS)

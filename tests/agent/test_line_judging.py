@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.agent.actions import BASH_TOOL
+from pipeline.agent.bash_tool import BASH_SCHEMA
 from pipeline.agent.rollout import RunOutcome
 from pipeline.context.treatment import Treatment, Verdict, treatment_of
 from pipeline.protocols import LinePruner, PruneRequest, PrunerError
@@ -47,7 +47,7 @@ class Broken:
 
 
 def outcome_of(arm: ArmSpec, pruner: LinePruner | None, script=SCRIPT):
-    return rollout(script, arm=arm, results=RESULTS, pruner=pruner, asks_focus=arm.asks_focus)
+    return rollout(script, arm=arm, results=RESULTS, pruner=pruner)
 
 
 def test_the_models_next_call_sees_the_kept_lines_only() -> None:
@@ -131,7 +131,7 @@ def test_only_swe_pruners_bash_tool_takes_a_question() -> None:
     assert tool["function"]["parameters"]["required"] == ["command"]
     assert all(request["tools"] == requests[0]["tools"] for request in requests)
     _, requests = outcome_of(RAG, Needles())
-    assert requests[0]["tools"] == [BASH_TOOL]
+    assert requests[0]["tools"] == [BASH_SCHEMA]
 
 
 def test_the_question_goes_to_the_pruner_and_a_command_without_one_stays_whole() -> None:

@@ -92,8 +92,7 @@ def text_mode() -> list[Message]:
 def focused() -> list[Message]:
     asked = call("bash", command="cat f", **{FOCUS_ARGUMENT: "Where is it?"})
     script = [says("a", asked), says("b", bash("ls")), submits()]
-    more = {"pruner": FirstLine(), "asks_focus": FOCUSED.asks_focus}
-    return rollout(script, arm=FOCUSED, results={"cat f": LONG}, **more)[1]
+    return rollout(script, arm=FOCUSED, results={"cat f": LONG}, pruner=FirstLine())[1]
 
 
 CONVERSATIONS: Mapping[str, Callable[[], list[Message]]] = {

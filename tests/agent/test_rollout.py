@@ -14,6 +14,7 @@ from pipeline.spec.run import request_seed
 from tests.agent.rollouts import (
     FULL,
     PRUNE,
+    SALT,
     agent_spec,
     contents,
     model_spec,
@@ -55,12 +56,12 @@ def test_reasoning_is_kept_and_sent_again_as_reasoning():
     assert requests[1]["messages"][2]["reasoning"] == "Look first."
 
 
-def test_the_first_request_is_the_same_in_every_arm_but_for_its_tools_and_salt():
+def test_the_first_request_is_the_same_in_every_arm_but_for_its_tools():
     first = {}
     for arm in (FULL, PRUNE):
-        _, requests = rollout([submits()], arm=arm, run_id=arm.name)
+        _, requests = rollout([submits()], arm=arm)
         request = requests[0]
-        first[arm.name] = {k: v for k, v in request.items() if k not in ("tools", "cache_salt")}
+        first[arm.name] = {k: v for k, v in request.items() if k != "tools"}
         assert tool_names(request)[:2] == ["bash", "planctl"]
     assert first["full_history"] == first["plan_prune"]
 
@@ -102,14 +103,9 @@ def test_request_seeds_follow_from_seed_instance_kind_and_step_alone():
     ]
 
 
-def test_every_request_is_salted_with_run_and_attempt():
-    _, requests = rollout([says("", bash("ls")), submits()], run_id="r9", attempt=2)
-    assert {r["cache_salt"] for r in requests} == {"r9.2"}
-
-
-def test_arms_share_a_salt_only_when_asked_to():
-    _, requests = rollout([submits()], shared_cache_salt="block-4")
-    assert requests[0]["cache_salt"] == "block-4"
+def test_every_request_carries_the_runs_salt():
+    _, requests = rollout([says("", bash("ls")), submits()])
+    assert {r["cache_salt"] for r in requests} == {SALT}
 
 
 def test_a_step_call_leaves_the_choice_of_tool_to_the_model():
@@ -217,7 +213,7 @@ def test_an_arm_may_let_its_tool_act_in_ordinary_turns():
         return "Removed."
 
     outcome, _ = rollout(
-        [says("", call("prune_observations", ids=[1])), submits()], arm=PRUNE, context_tool=act
+        [says("", call("prune_observations", ids=[1])), submits()], arm=PRUNE, answer=act
     )
     assert asked == [(3, "prune_observations", {"ids": [1]})]
     assert (outcome.messages[3].content, outcome.messages[3].returncode) == ("Removed.", 0)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.agent.actions import bash_tool
+from pipeline.agent.bash_tool import with_focus
 from pipeline.context.discard_anytime import nudge
 from pipeline.serving.sim.brain import Question, answer
 from pipeline.serving.sim.recipe import RecipeBook, load_recipes
@@ -134,7 +134,7 @@ def test_the_reminder_is_the_one_that_the_arm_gives():
 # --- the question for a line pruner --------------------------------------------------------------
 def test_reading_commands_carry_a_question_where_the_tool_takes_one(book: RecipeBook):
     messages = history(("cat stats.py", GONE))
-    asked = acts(replies(book, messages, dict(bash_tool(asks_focus=True))), "bash")
+    asked = acts(replies(book, messages, dict(with_focus(BASH_TOOL))), "bash")
     reads = [a for a in asked if read_of(a["command"]) is not None]
     assert len(reads) > 15
     assert all(a[FOCUS_ARGUMENT].endswith("?") for a in reads)

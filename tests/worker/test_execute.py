@@ -21,7 +21,7 @@ from pipeline.records.lock import read_lock, read_rows
 from pipeline.records.plan import PlannedRun, read_plan
 from pipeline.serving.tokens import SimTokens
 from pipeline.worker.busy import BusyMeter
-from pipeline.worker.execute import Bench, execute_run, failure_class_of
+from pipeline.worker.execute import Bench, execute_run, failure_class_of, request_identity
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.servers import Place, RunningEndpoint, start_server
 from tests.worker.conftest import launched
@@ -169,3 +169,11 @@ def test_a_model_other_than_the_simulation_is_refused_where_nothing_confines_it(
 def test_containers_want_the_folder_of_images(bench: Bench) -> None:
     with pytest.raises(SandboxError, match="images=DIR"):
         sandbox_factory(replace(bench.lock.spec, sandbox="apptainer"), trusted=True)
+
+
+def test_a_run_has_a_salt_of_its_own_and_shares_its_blocks_only_when_asked_to(planned) -> None:
+    run = planned["full_history"]
+    own = request_identity(run, 2, share_cache=False)
+    assert own.cache_salt == f"{run.run_id}.2"
+    assert request_identity(run, 2, share_cache=True).cache_salt == run.block_id
+    assert (own.seed, own.instance_id) == (run.seed, run.instance_id)

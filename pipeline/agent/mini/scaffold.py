@@ -1,0 +1,37 @@
+"""The scaffold `mini`: mini-SWE-agent's own loop with one command tool."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.agent.bash_tool import BashTool
+from pipeline.agent.ending import Ending
+from pipeline.agent.mini.importing import prepare_import
+from pipeline.agent.session import Session
+from pipeline.agent.tool import Tool
+from pipeline.protocols import Sandbox
+from pipeline.spec.agent import AgentSpec
+
+SENTINEL = b"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""First line of the output of the command that ends a run; what follows is the patch."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiniScaffold:
+    """mini-SWE-agent."""
+
+    spec: AgentSpec
+
+    def tools(self, *, asks_focus: bool) -> Sequence[Tool]:
+        """Return `bash`."""
+        timeout_s = self.spec.command_timeout_s
+        return [BashTool(timeout_s=timeout_s, asks_focus=asks_focus, whole_after=SENTINEL)]
+
+    def run(self, session: Session, sandbox: Sandbox, task: str) -> Ending:
+        """Run mini's agent to its end."""
+        prepare_import()
+        from pipeline.agent.mini.loop import MiniAgent
+
+        return MiniAgent(self.spec, session, sandbox, sentinel=SENTINEL).ended(task)
+
+
+scaffold = MiniScaffold
