@@ -21,7 +21,8 @@ from pipeline.sandbox.images import ImageStore, verify
 from pipeline.sandbox.origin import Origin
 from pipeline.sandbox.staging import StagingOptions, stage_images
 from pipeline.sandbox.staging_estimate import estimate, require_room
-from pipeline.serving.staging import ModelFilesError, stage_model
+from pipeline.serving.staged import ModelFilesError
+from pipeline.serving.staging import stage_model
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,8 +110,15 @@ def _dataset(options: argparse.Namespace) -> int:
 
 
 def _model(options: argparse.Namespace) -> int:
-    digests = stage_model(options.source, options.to, revision=options.revision, tell=print)
-    print(f"{options.to}: {len(digests)} files")
+    staged = stage_model(
+        options.source, options.to, repo=options.repo, revision=options.revision, tell=print
+    )
+    named = f", {staged.repo} at {staged.revision}" if staged.repo else ""
+    print(f"{options.to}: {len(staged.sha256)} files{named}")
+    if staged.revision is not None:
+        print(f"say model.revision={staged.revision} model.serve.model_path={options.to}")
+    if not (staged.repo and staged.revision):
+        print("only a demo may run it until it is named: --repo OWNER/NAME --revision COMMIT")
     return 0
 
 
@@ -147,8 +155,10 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what)
         command.add_argument("source", help=what)
         command.add_argument("--to", type=Path, required=True, metavar="FOLDER")
-        command.add_argument("--revision", metavar="COMMIT", help="on the hub")
+        command.add_argument("--revision", metavar="COMMIT", help="of it on the hub")
         command.set_defaults(run=run)
+        if run is _model:
+            command.add_argument("--repo", metavar="OWNER/NAME", help="what a FOLDER holds")
     return parser
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 
 from pipeline.host.process import run_command
 from pipeline.planning.doctor import Check, fail, ok, warn
+from pipeline.planning.preflight import is_real
 from pipeline.planning.provenance import CHECKOUT, RECORDED_PACKAGES, package_versions
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox.local import bubblewrap_works
 from pipeline.sandbox.runtime import find_runtime
 from pipeline.serving.command import located
 from pipeline.serving.gpu import gpu_sample, pids_on_gpus
+from pipeline.serving.parts import missing_parts
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.sweep import SweepSpec
 
@@ -45,7 +47,7 @@ def host_checks(spec: SweepSpec, env: Mapping[str, str]) -> Iterator[Check]:
         yield from _local_sandbox(spec)
     for model in spec.models.values():
         if model.kind == "vllm":
-            yield from _model(model, env)
+            yield from _model(model, env, strict=is_real(spec))
     yield from _gpus(env)
     yield from _network(env)
 
@@ -143,28 +145,26 @@ def _writable_roots() -> Iterator[Check]:
         )
 
 
-def _model(model: ModelSpec, env: Mapping[str, str]) -> Iterator[Check]:
+def _model(model: ModelSpec, env: Mapping[str, str], *, strict: bool) -> Iterator[Check]:
     serve = located(model, CHECKOUT).serve
-    name = f"model {model.name}"
-    program = serve.python if serve.runtime == "venv" else serve.image
-    if program is None or not Path(program).exists():
-        wanted = "the interpreter" if serve.runtime == "venv" else "the image"
-        yield fail(
-            f"{name}: vLLM",
-            f"{wanted} {program or '(serve.image)'} is not there",
-            "make serve, or build containers/vllm.def (docs/grace.md)",
+    found = {
+        "vLLM": serve.python if serve.runtime == "venv" else serve.image or "",
+        "weights": str(serve.model_path or _cached(model, env)),
+    }
+    wrong = missing_parts(model, strict=strict)
+    if serve.model_path is None and not Path(found["weights"]).exists():
+        wrong["serve.model_path"] = (
+            f"{found['weights']} is not there, and jobs download nothing; "
+            "python -m pipeline.stage model --help"
         )
-    else:
-        yield ok(f"{name}: vLLM", program)
-    weights = Path(serve.model_path) if serve.model_path else _cached(model, env)
-    if not weights.exists():
-        yield fail(
-            f"{name}: weights",
-            f"{weights} is not there, and jobs download nothing",
-            "python -m pipeline.stage model --help",
-        )
-    else:
-        yield ok(f"{name}: weights", str(weights))
+    parts = {"serve.python": "vLLM", "serve.image": "vLLM", "serve.model_path": "weights"}
+    for key, message in wrong.items():
+        problem, _, fix = message.partition("; ")
+        part = parts.get(key, key)
+        found.pop(part, None)
+        yield fail(f"model {model.name}: {part}", problem, fix)
+    for part, where in found.items():
+        yield ok(f"model {model.name}: {part}", where)
 
 
 def _cached(model: ModelSpec, env: Mapping[str, str]) -> Path:

@@ -125,7 +125,7 @@ def replace_spec(
     Images that were staged since are added.
     """
     rows = list(read_rows(layout.dataset).values())
-    lock = replace(locked, spec=sweep.lock.spec, image_digests=_image_digests(locked, sweep.lock))
+    lock = replace(locked, spec=sweep.lock.spec, **_staged(locked, sweep.lock))
     return Prepared(lock=lock, rows=rows, runs=planned)
 
 
@@ -152,14 +152,29 @@ def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
             yield f"instances: {instance_id} removed"
         elif found != digest:
             yield f"instances: the row of {instance_id} changed"
+    yield from _staged_changes(locked, new)
+
+
+def _staged_changes(locked: Lock, new: Lock) -> Iterator[str]:
     for instance_id, digest in locked.image_digests.items():
         found = new.image_digests.get(instance_id, digest)
         if found != digest:
             yield f"images: that of {instance_id} changed, {digest:.30} -> {found:.30}"
+    for name, staged in locked.staged_models.items():
+        there = new.staged_models.get(name, staged)
+        if there.files_sha256 != staged.files_sha256:
+            yield (
+                f"models.{name}: its staged files changed, revision {staged.revision} -> "
+                f"{there.revision}"
+            )
 
 
-def _image_digests(locked: Lock, new: Lock) -> dict[str, str]:
-    return {**new.image_digests, **locked.image_digests}
+def _staged(locked: Lock, new: Lock) -> dict[str, Any]:
+    """Return the fields of a lock that say what was staged: as it was, and what came since."""
+    return {
+        "image_digests": {**new.image_digests, **locked.image_digests},
+        "staged_models": {**new.staged_models, **locked.staged_models},
+    }
 
 
 _GROWING = frozenset({"seeds", "instances"})
@@ -210,7 +225,7 @@ def _extended(
         spec=sweep.lock.spec,
         methods=sweep.lock.methods,
         rows_sha256={**locked.rows_sha256, **sweep.lock.rows_sha256},
-        image_digests=_image_digests(locked, sweep.lock),
+        **_staged(locked, sweep.lock),
         dataset_sha256=sweep.lock.dataset_sha256,
         extensions=(*locked.extensions, note),
     )

@@ -61,6 +61,18 @@ class Extension:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StagedModel:
+    """The weights and the server's image that one model's servers read."""
+
+    repo: str | None
+    revision: str | None
+    files_sha256: str
+    """Over the names and digests of all files."""
+    image_sha256: str | None = None
+    """Of the server's container image; None where none was recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lock:
     """One sweep, resolved."""
 
@@ -77,6 +89,8 @@ class Lock:
     """Instance id to the digest of its row."""
     image_digests: Mapping[str, str] = field(default_factory=dict)
     """Instance id to the digest of the image staged for it; empty where no images are used."""
+    staged_models: Mapping[str, StagedModel] = field(default_factory=dict)
+    """Model to what was staged for it; without those that say nothing of themselves."""
     site: Mapping[str, str] = field(default_factory=dict)
     method_version: str = METHOD_VERSION
     methods: Mapping[str, int] = field(default_factory=dict)

@@ -1,84 +1,109 @@
 """Bringing a model's files to the site, whole and with their digests.
 
 Owns `stage model`: a local snapshot is verified and copied, a name on the Hugging Face hub is
-fetched. Servers then run offline. Does not know what runs the model.
+fetched at one commit. Servers then run offline. What lies in the folder afterwards is
+`pipeline.serving.staged`'s to say; what runs the model is not known here.
 """
 
 import hashlib
 import importlib
-import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from pipeline.host.files import replace_bytes
+from pipeline.serving.staged import (
+    MANIFEST,
+    Manifest,
+    ModelFilesError,
+    check_model_files,
+    read_manifest,
+    write_manifest,
+)
 
-MANIFEST = "planprune-manifest.json"
-_INDEX = "model.safetensors.index.json"
-
-
-class ModelFilesError(ValueError):
-    """A model that is missing, incomplete, or not what its manifest says."""
+_HUB_SNAPSHOT = re.compile(r"models--([^/]+)--([^/]+)/snapshots/([0-9a-f]{40})$")
 
 
 def stage_model(
-    source: str, folder: Path, *, revision: str | None = None, tell: Callable[[str], None]
-) -> dict[str, str]:
-    """Put the model at `source` into `folder`; return the SHA-256 of its files by name.
+    source: str,
+    folder: Path,
+    *,
+    repo: str | None = None,
+    revision: str | None = None,
+    tell: Callable[[str], None],
+) -> Manifest:
+    """Put the model at `source` into `folder`; return its manifest.
 
-    A call that was interrupted is taken up: files of the right size are not copied again.
+    A call that was interrupted is taken up: files that are there already are not copied again.
 
     Args:
         source: a folder with `config.json` and safetensors, or a name on the hub.
         folder: made if absent; may be `source` itself, which then is only verified.
-        revision: on the hub; a commit, so that it can be told later which one it was.
+        repo: the name on the hub of what a folder holds; a folder of the hub's cache names itself.
+        revision: a commit, or on the hub a branch or tag, of which the commit is taken.
         tell: takes a line of progress.
 
     Raises:
-        ModelFilesError: files are missing or empty.
+        ModelFilesError: files are missing or empty, or the folder holds another model.
     """
     origin = Path(source)
-    if not origin.is_dir():
-        origin = _download(source, folder, revision)
-    check_model_files(origin)
+    if origin.is_dir():
+        repo, revision = _named(origin, repo, revision)
+        check_model_files(origin)
+    else:
+        repo, revision = source, _commit_on_hub(source, revision)
+    begun = Manifest(source=source, repo=repo, revision=revision)
+    _refuse_another(folder, begun)
     folder.mkdir(parents=True, exist_ok=True)
-    if origin.resolve() != folder.resolve():
+    write_manifest(folder, begun)
+    if not origin.is_dir():
+        _hub(source).snapshot_download(source, revision=revision, local_dir=folder)
+    elif origin.resolve() != folder.resolve():
         for path in _files(origin):
             _copy(path, folder / path.relative_to(origin), tell)
-        check_model_files(folder)
+    check_model_files(folder)
+    names = [str(p.relative_to(folder)) for p in _files(folder) if p != folder / MANIFEST]
     digests = {}
-    for path in _files(folder):
-        name = str(path.relative_to(folder))
-        if name != MANIFEST:
-            with path.open("rb") as file:
-                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-            tell(f"{digests[name][:12]}  {name}")
-    manifest = {"source": source, "revision": revision, "sha256": digests}
-    replace_bytes(folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-    return digests
+    for name in names:
+        digests[name] = _sha256(folder / name)
+        tell(f"{digests[name][:12]}  {name}")
+    manifest = Manifest(
+        source=source,
+        repo=repo,
+        revision=revision,
+        sha256=digests,
+        bytes={name: (folder / name).stat().st_size for name in names},
+    )
+    write_manifest(folder, manifest)
+    return manifest
 
 
-def check_model_files(folder: Path) -> None:
-    """Raise unless `folder` has a configuration, a tokenizer and every shard of the weights.
+def _named(origin: Path, repo: str | None, revision: str | None) -> tuple[str | None, str | None]:
+    """Return repository and revision of a local folder, as told or as the folder itself says."""
+    found = _HUB_SNAPSHOT.search(str(origin.resolve()))
+    if found is not None:
+        return repo or f"{found[1]}/{found[2]}", revision or found[3]
+    staged = read_manifest(origin)
+    if staged is not None:
+        return repo or staged.repo, revision or staged.revision
+    return repo, revision
+
+
+def _refuse_another(folder: Path, wanted: Manifest) -> None:
+    """Raise if `folder` holds other weights: shards of one size would be taken for each other.
 
     Raises:
-        ModelFilesError: something is missing; the message names all of it.
+        ModelFilesError: it does.
     """
-    problems = [] if (folder / "config.json").is_file() else ["config.json"]
-    if not any(folder.glob("tokenizer*")) and not any(folder.glob("*.tiktoken")):
-        problems.append("a tokenizer (tokenizer.json or tokenizer_config.json)")
-    index = folder / _INDEX
-    if index.is_file():
-        shards = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    else:
-        shards = [path.name for path in folder.glob("*.safetensors")] or ["*.safetensors"]
-    problems += [name for name in shards if not _has_content(folder / name)]
-    if problems:
-        raise ModelFilesError(f"{folder} is no complete model; it lacks: {', '.join(problems)}")
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+    there = read_manifest(folder)
+    if there is None or there.repo is None:
+        return
+    if (there.repo, there.revision) != (wanted.repo, wanted.revision):
+        raise ModelFilesError(
+            f"{folder} is of {there.repo} at {there.revision}, not of {wanted.repo} at "
+            f"{wanted.revision}; name another folder, or remove that one"
+        )
 
 
 def _files(folder: Path) -> list[Path]:
@@ -92,7 +117,11 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _copy(source: Path, target: Path, tell: Callable[[str], None]) -> None:
-    if target.is_file() and target.stat().st_size == source.stat().st_size:
+    if source.name == MANIFEST:
+        return
+    # Shards of another revision have the same size: only the content tells.
+    same_size = target.is_file() and target.stat().st_size == source.stat().st_size
+    if same_size and _sha256(target) == _sha256(source):
         return
     tell(f"copying {source.name}")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,13 +131,22 @@ def _copy(source: Path, target: Path, tell: Callable[[str], None]) -> None:
     part.replace(target)
 
 
-def _download(name: str, folder: Path, revision: str | None) -> Path:
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _commit_on_hub(name: str, revision: str | None) -> str:
+    """Return the commit that a branch, a tag or nothing at all stands for now."""
+    return str(_hub(name).model_info(name, revision=revision).sha)
+
+
+def _hub(name: str) -> Any:
     if name.count("/") != 1:
         raise ModelFilesError(f"there is no folder {name}, and it is no name on the hub either")
     try:
-        hub = importlib.import_module("huggingface_hub")
+        return importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise ModelFilesError(
             f"there is no folder {name} here; to fetch it from the hub install huggingface_hub"
         ) from error
-    return Path(hub.snapshot_download(name, revision=revision, local_dir=folder))

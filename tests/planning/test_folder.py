@@ -1,5 +1,6 @@
 """A results folder keeps what was locked: the same sweep resumes, a grown one extends it."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
 from pipeline.sandbox.images import ImageRecord, ImageStore
+from pipeline.serving.staging import stage_model
 
 INSTANCES = "instances.sample=3"
 
@@ -191,3 +193,29 @@ def test_a_results_path_that_is_a_file_is_refused(tmp_path):
         check_folder(Layout(tmp_path / "taken"), sweep(tmp_path / "taken"))
     with pytest.raises(LockError, match="no results folder"):
         read_lock(Layout(tmp_path / "taken").lock)
+
+
+def test_what_was_staged_is_in_the_lock_and_other_weights_are_refused_on_resume(tmp_path):
+    weights, layout = tmp_path / "weights", Layout(tmp_path / "results")
+    words = ["model=tiny", f"model.serve.model_path={weights}"]
+
+    def staged(content):
+        source = tmp_path / content
+        source.mkdir()
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            (source / name).write_text(content)
+        shutil.rmtree(weights, ignore_errors=True)
+        return stage_model(
+            str(source), weights, repo="planprune/tiny-qwen3", revision="1", tell=lambda _: None
+        )
+
+    manifest = staged("first")
+    write_folder(layout, sweep(layout.root, *words), "new")
+    record_submission(layout, "local", [])
+    locked = read_lock(layout.lock).staged_models["tiny"]
+    assert (locked.repo, locked.revision) == ("planprune/tiny-qwen3", "1")
+    assert locked.files_sha256 == manifest.digest
+    assert opened(layout, *words)[0] == "resumed"
+    staged("other")
+    with pytest.raises(FolderError, match=r"models\.tiny: its staged files changed"):
+        opened(layout, *words)

@@ -298,7 +298,8 @@ def test_what_is_missing_is_named_by_its_key_with_the_command_that_brings_it(tmp
     assert "pipeline.stage model" in missing["serve.model_path"]
     boxed = replace(bare, serve=ServeSpec(runtime="apptainer"))
     assert "containers/vllm.def" in missing_parts(boxed)["serve.image"]
-    (tmp_path / "config.json").touch()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
     whole = ServeSpec(python=sys.executable, model_path=str(tmp_path))
     assert missing_parts(replace(bare, serve=whole)) == {}
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.host.environment import environment
 from pipeline.host.process import run_command
-from pipeline.serving.staging import MANIFEST
+from pipeline.serving.staged import MANIFEST
 from tests.system.slurm_site import (
     CHECKOUT,
     Cluster,
