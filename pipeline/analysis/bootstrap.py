@@ -7,16 +7,22 @@ each instance was drawn), and a statistic of all resamples and all arms is one m
 Not here: which runs belong to an instance (`runs_frame`), tests (`paired_tests`), claims of
 sameness (`equivalence`).
 
-Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 14;
-Davison and Hinkley, Bootstrap Methods and their Application (1997), section 4.2 for the
-p value with one added to both counts.
+The percentile interval is the *expanded* one: the plain one treats the resamples' spread as known
+and is too narrow by the factor sqrt((n - 1) / n) and by normal instead of t quantiles, which leaves
+90% coverage of a ratio of sums at 12 instances. Its p value is the level at which it just reaches
+the value of no effect.
+
+Sources: Hesterberg (2015), The American Statistician 69, section 4.1, for the expansion; Efron and
+Tibshirani, An Introduction to the Bootstrap (1993), chapter 14, for BCa; Davison and Hinkley,
+Bootstrap Methods and their Application (1997), section 4.2, for the one added to both counts of a
+tail.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from pipeline.analysis.arrays import FloatArray
 
@@ -33,13 +39,13 @@ class Estimate:
 
     value: float
     low: float
-    """Percentile interval, lower end."""
+    """Expanded percentile interval, lower end."""
     high: float
     bca_low: float
     """Bias-corrected and accelerated interval, lower end."""
     bca_high: float
     p_value: float
-    """Two-sided, against the value of no effect; at least 2 / (draws + 1)."""
+    """Two-sided, against the value of no effect, by the law of the expanded interval."""
     n_instances: int
     null: float
     """The value of no effect: 0 for differences, 1 for ratios."""
@@ -225,25 +231,48 @@ def _one_estimate(
             null=null,
         )
     ordered = np.sort(resampled)
-    low, high = _quantiles_of_sorted(ordered, np.array([0.025, 0.975]))
+    low, high = _expanded_ends(ordered, n)
     bca_low, bca_high = _bca_ends(value, ordered, jackknife)
     return Estimate(
         value=value,
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         bca_low=bca_low,
         bca_high=bca_high,
-        p_value=_p_value(ordered, null=null),
+        p_value=_p_value(ordered, n=n, null=null),
         n_instances=n,
         null=null,
     )
 
 
-def _p_value(ordered: FloatArray, *, null: float) -> float:
-    """Return min(1, 2 (1 + smaller tail) / (B + 1)); draws at the null count for both tails."""
+def _expanded_ends(ordered: FloatArray, n: int) -> tuple[float, float]:
+    """Return the ends of the expanded interval; NaN where they lie beyond all draws."""
+    tail = expanded_tail(n)
+    if tail * (len(ordered) + 1) < 1 and ordered[0] < ordered[-1]:
+        return float("nan"), float("nan")
+    low, high = _quantiles_of_sorted(ordered, np.array([tail, 1 - tail]))
+    return float(low), float(high)
+
+
+def expanded_tail(n_instances: int) -> float:
+    """Return the share of resamples outside each end of the expanded 95% interval.
+
+    Source: Hesterberg (2015), section 4.1: Phi(-sqrt(n / (n - 1)) t(n - 1, 0.975)).
+    """
+    n = n_instances
+    return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025)))
+
+
+def _p_value(ordered: FloatArray, *, n: int, null: float) -> float:
+    """Return twice the smaller tail, expanded; draws at the null count for both tails.
+
+    `expanded_tail` maps a level to a share of resamples; this is its inverse at the share
+    (1 + smaller tail) / (B + 1).
+    """
     at_or_below = int(np.searchsorted(ordered, null + _TIE, side="right"))
     at_or_above = len(ordered) - int(np.searchsorted(ordered, null - _TIE, side="left"))
-    return min(1.0, 2 * (1 + min(at_or_below, at_or_above)) / (len(ordered) + 1))
+    share = (1 + min(at_or_below, at_or_above)) / (len(ordered) + 1)
+    return min(1.0, float(2 * stdtr(n - 1, np.sqrt((n - 1) / n) * ndtri(min(share, 0.5)))))
 
 
 def _bca_ends(value: float, ordered: FloatArray, jackknife: FloatArray) -> tuple[float, float]:

@@ -27,10 +27,14 @@ from pipeline.analysis.medians import median_ratio, ratio_of_medians
 from pipeline.analysis.missing import WorstCase, worst_case_difference
 from pipeline.analysis.outcomes import ArmOutcomes, Group
 from pipeline.analysis.paired_tests import PairedTest, holm, solve_rate_test
+from pipeline.analysis.rate_difference import TIE, RateDifference, rate_difference
 from pipeline.spec.analysis import AnalysisPlan
 
 RATIO_METRICS = ("input_tokens", "output_tokens", "n_steps", "n_calls", "wall_s", "gpu_s")
 """Metrics compared as a ratio of sums."""
+
+FLAT = "flat"
+"""In place of a view of the cache: the price list does not look at it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +43,8 @@ class SolveRate:
 
     arm_rate: float
     reference_rate: float
-    difference: Estimate
+    difference: RateDifference
+    """Of the rates above, over all seeds."""
     test: PairedTest
     holm_p: float
     """NaN where the contrast is in no Holm family."""
@@ -48,13 +53,21 @@ class SolveRate:
     won: tuple[str, ...]
     """Instances with a higher seed mean in the arm."""
     lost: tuple[str, ...]
-    n_seeds: int
-    """The larger number of seeds of the two arms."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostRatio:
+    """An arm's cost over the reference's under one price list."""
+
+    prices: str
+    view: str
+    """Of the cache; `flat` where the list gives no discount."""
+    ratio: Estimate
 
     @property
-    def rests_on_one_seed_of_several(self) -> bool:
-        """True where the interval fell back to one seed, for want of differences."""
-        return self.n_seeds > 1 and self.sameness.method == "Tango"
+    def is_caching(self) -> bool:
+        """True where the list gives a discount on what is cached."""
+        return self.view != FLAT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +88,8 @@ class Contrast:
     """Metric to the ratio of sums over all paired instances."""
     geometric: Mapping[str, Estimate]
     """Metric to the geometric mean of per-instance ratios."""
+    median_steps_ratio: Estimate
+    """Ratio of median run lengths."""
     tokens_holm_p: float
     cleanup_share: float
     """Cleanup calls' share of the arm's input tokens."""
@@ -85,12 +100,26 @@ class Contrast:
     """Median of per-instance ratios of peak context."""
     n_peak_lower: int
     """Instances whose peak is lower in the arm."""
-    is_cheaper_at_same_rate: bool
+    costs: tuple[CostRatio, ...] = ()
+    """By price list, in the first view of the cache that is known; empty without calls."""
 
     @property
     def tokens(self) -> Estimate:
-        """Ratio of total input tokens, the primary cost."""
+        """Ratio of total input tokens."""
         return self.ratios["input_tokens"]
+
+    @property
+    def caching_cost(self) -> CostRatio | None:
+        """The cost under the first list that gives a discount on what is cached."""
+        return next((cost for cost in self.costs if cost.is_caching), None)
+
+    @property
+    def cheaper_under(self) -> tuple[str, ...]:
+        """Price lists under which the arm is cheaper at a solve rate that is not worse."""
+        if self.solve is None:
+            return ()
+        same = self.solve.sameness
+        return tuple(c.prices for c in self.costs if is_cheaper_at_same_rate(same, c.ratio))
 
 
 def contrasts_of(
@@ -153,6 +182,7 @@ def _contrast(
         m: geometric_mean_ratios(means(control, m), means(treatment, m)[:, None], counts)[0]
         for m in ("input_tokens", "n_steps")
     }
+    lengths = means(control, "n_steps"), means(treatment, "n_steps")
     solve = _solve_rate(group, treatment, control, plan=plan, draws=draws)
     peaks = means(control, "peak_context_tokens"), means(treatment, "peak_context_tokens")
     total = float(means(treatment, "input_tokens").sum())
@@ -166,14 +196,13 @@ def _contrast(
         solve=solve,
         ratios=ratios,
         geometric=geometric,
+        median_steps_ratio=_of_medians(ratio_of_medians, lengths, counts),
         tokens_holm_p=float("nan"),
         cleanup_share=_share(means(treatment, "cleanup_input_tokens"), total),
         aux_share=_share(means(treatment, "aux_input_tokens"), total),
-        peak_ratio=_peak(ratio_of_medians, peaks, counts),
-        paired_peak_ratio=_peak(median_ratio, peaks, counts),
+        peak_ratio=_of_medians(ratio_of_medians, peaks, counts),
+        paired_peak_ratio=_of_medians(median_ratio, peaks, counts),
         n_peak_lower=int((peaks[1] < peaks[0]).sum()),
-        is_cheaper_at_same_rate=solve is not None
-        and is_cheaper_at_same_rate(solve.sameness, ratios["input_tokens"]),
     )
 
 
@@ -194,12 +223,9 @@ def _solve_rate(
     return SolveRate(
         arm_rate=float(new.mean()),
         reference_rate=float(old.mean()),
-        difference=mean_differences(old, new[:, None], counts)[0],
+        difference=rate_difference(old, new, counts),
         test=solve_rate_test(
-            before,
-            after,
-            draws=plan.resamples,
-            rng=np.random.default_rng([plan.resampling_seed, 1]),
+            before, after, bootstrap_p=mean_differences(old, new[:, None], counts)[0].p_value
         ),
         holm_p=float("nan"),
         sameness=sameness_of_solve_rates(
@@ -210,9 +236,8 @@ def _solve_rate(
             fall_back=_columns_of_one_seed(control, treatment, plan.prespecified_seed),
         ),
         worst_case=worst_case_difference(control.resolved, treatment.resolved),
-        won=_named(group, _spread(paired, new > old + 1e-9)),
-        lost=_named(group, _spread(paired, new < old - 1e-9)),
-        n_seeds=max(len(control.seeds), len(treatment.seeds)),
+        won=_named(group, _spread(paired, new > old + TIE)),
+        lost=_named(group, _spread(paired, new < old - TIE)),
     )
 
 
@@ -242,12 +267,12 @@ def _share(part: FloatArray, total: float) -> float:
     return float(part.sum()) / total if total > 0 else float("nan")
 
 
-def _peak(
+def _of_medians(
     of: Callable[[FloatArray, FloatArray, FloatArray], Estimate],
-    peaks: tuple[FloatArray, FloatArray],
+    sides: tuple[FloatArray, FloatArray],
     counts: FloatArray,
 ) -> Estimate:
-    control, treatment = peaks
+    control, treatment = sides
     if len(control) == 0 or np.isnan(control).any() or np.isnan(treatment).any():
         return ratios_of_sums(np.empty(0), np.empty((0, 1)), np.empty((1, 0)))[0]
     return of(control, treatment, counts)

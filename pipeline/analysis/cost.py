@@ -9,7 +9,7 @@ step after it would have cost more without it. Without the cleanup, that step sh
 previous step's prompt and completion.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
-from pipeline.analysis.contrasts import Draws
+from pipeline.analysis.contrasts import FLAT, CostRatio, Draws
 from pipeline.analysis.outcomes import ArmOutcomes, Group, shaped_by_arm
 from pipeline.analysis.pricing import PriceList, Pricing
 
@@ -156,6 +156,16 @@ def bills(
     return found
 
 
+def cost_ratios(found: Sequence[ArmBill], arm: str) -> tuple[CostRatio, ...]:
+    """Return an arm's cost ratio under every price list, in the first view of each."""
+    first = {b.prices: b for b in reversed(found) if b.arm == arm}
+    return tuple(
+        CostRatio(prices=b.prices, view=b.view, ratio=b.ratio)
+        for b in reversed(first.values())
+        if b.ratio is not None
+    )
+
+
 def _bill(
     usage: Usage,
     arm: ArmOutcomes,
@@ -193,7 +203,7 @@ def _bill(
     return ArmBill(
         arm=arm.arm,
         prices=prices.name,
-        view="flat" if flat else view,
+        view=FLAT if flat else view,
         total=whole,
         cached=step_cached * prices.cached,
         new=step_rest * prices.uncached * (1 - share),

@@ -11,9 +11,9 @@ from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.outcomes import ArmOutcomes
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.wording import (
-    DAGGER_NOTE,
     UNKNOWN,
     caveats,
+    cost_note,
     noise_sentence,
     p_value,
     percent,
@@ -27,7 +27,7 @@ WIDTH = 100
 
 HEADER = (
     "arm", "solved", "difference, points", "p (Holm)", "input tokens", "ratio [95%]",
-    "cleanup", "peak", "peak ratio",
+    "cost, cached", "cleanup", "peak", "peak ratio",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def paired_rows(study: GroupStudy) -> list[tuple[str, ...]]:
             "reference",
             "",
             tokens_cell(reference),
+            "1",
             "1",
             percent(_share(reference)),
             peak_cell(reference),
@@ -59,6 +60,7 @@ def paired_rows(study: GroupStudy) -> list[tuple[str, ...]]:
                 UNKNOWN if solve is None else p_value(solve.holm_p),
                 tokens_cell(arm),
                 ratio(c.tokens),
+                UNKNOWN if c.caching_cost is None else ratio(c.caching_cost.ratio),
                 percent(c.cleanup_share),
                 peak_cell(arm),
                 ratio(c.peak_ratio),
@@ -87,13 +89,6 @@ def peak_cell(arm: ArmOutcomes) -> str:
     return short_number(float(np.median(means))) if len(means) else UNKNOWN
 
 
-def has_dagger(study: GroupStudy) -> bool:
-    """Return whether a difference in the table rests on one seed of several."""
-    return any(
-        c.solve is not None and c.solve.rests_on_one_seed_of_several for c in study.contrasts
-    )
-
-
 def _share(arm: ArmOutcomes) -> float:
     total = float(np.nansum(arm.metrics["input_tokens"]))
     part = float(np.nansum(arm.metrics["cleanup_input_tokens"]))
@@ -120,8 +115,8 @@ def _group_text(study: GroupStudy, cache_note: str) -> str:
     lines = [title, *_aligned([HEADER, *paired_rows(study)])]
     if any(not c.is_planned for c in study.contrasts):
         lines.append("* exploratory: not in the analysis plan")
-    if has_dagger(study):
-        lines += _wrapped(DAGGER_NOTE)
+    if note := cost_note(study.contrasts):
+        lines.append(note)
     if not study.contrasts:
         lines.append("only one arm: there is nothing to compare it with")
     said = [verdict(c) for c in study.contrasts] + caveats(study.contrasts)

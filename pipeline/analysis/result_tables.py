@@ -40,10 +40,16 @@ def _contrast_row(contrast: Contrast) -> Row:
         "cleanup_share": contrast.cleanup_share,
         "aux_share": contrast.aux_share,
     }
+    row |= estimate_columns("n_steps_median_ratio", contrast.median_steps_ratio)
     row |= estimate_columns("peak_median_ratio", contrast.peak_ratio)
     row |= estimate_columns("peak_paired_ratio", contrast.paired_peak_ratio)
     row |= {"n_peak_lower": contrast.n_peak_lower, **_solve_columns(contrast)}
-    row["cheaper_at_same_rate"] = contrast.is_cheaper_at_same_rate
+    for cost in contrast.costs:
+        row |= estimate_columns(f"cost_{cost.prices}_ratio", cost.ratio)
+        row |= {
+            f"cost_{cost.prices}_view": cost.view,
+            f"cheaper_at_same_rate_{cost.prices}": cost.prices in contrast.cheaper_under,
+        }
     return row
 
 
@@ -54,7 +60,10 @@ def _solve_columns(contrast: Contrast) -> Row:
     return {
         "solve_rate": solve.arm_rate,
         "reference_solve_rate": solve.reference_rate,
-        **estimate_columns("solve_difference", solve.difference),
+        "solve_difference": solve.difference.value,
+        "solve_difference_low": solve.difference.low,
+        "solve_difference_high": solve.difference.high,
+        "solve_difference_method": solve.difference.method,
         "solve_test": solve.test.method,
         "solve_test_p": solve.test.p_value,
         "solve_holm_p": solve.holm_p,

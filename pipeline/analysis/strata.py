@@ -5,13 +5,13 @@ arms solve are a selected subset, so they never stand alone: all tasks come firs
 each with its n.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.analysis.arrays import BoolArray, FloatArray
-from pipeline.analysis.bootstrap import Estimate, ratios_of_sums
+from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import ArmOutcomes
 
@@ -101,17 +101,21 @@ class LengthBand:
 def by_baseline_length(
     control: ArmOutcomes, treatment: ArmOutcomes, draws: Draws
 ) -> list[LengthBand]:
-    """Return the saving in thirds of baseline length; empty with fewer than two baseline seeds.
+    """Return the saving in thirds of baseline length; empty without a seed to spare.
 
-    The length comes from the reference's first seed and the saving from its others: sorting by the
-    very runs that are compared would find savings in noise alone.
+    The length comes from one seed of the reference, which *neither* arm of the comparison uses:
+    sorting by the very runs that are compared would find savings in noise alone, and dropping them
+    in one arm only leaves the noise that the arms share. Other seeds whose runs are the same as
+    those go with them.
     """
-    if len(control.seeds) < 2:
+    spare = _spare_seed(control, treatment)
+    if spare is None:
         return []
-    length = control.metrics["n_steps"][:, 0]
-    rest = _mean_without_first(control.metrics["input_tokens"])
-    after = treatment.mean_of("input_tokens")
-    usable = ~np.isnan(length) & ~np.isnan(rest) & ~np.isnan(after)
+    length = control.metrics["n_steps"][:, control.seeds.index(spare)]
+    dropped = _repeats_of(control, spare)
+    before = _tokens_without(control, dropped)
+    after = _tokens_without(treatment, dropped)
+    usable = ~np.isnan(length) & ~np.isnan(before) & ~np.isnan(after)
     if usable.sum() < 6:
         return []
     edges = np.quantile(length[usable], [1 / 3, 2 / 3])
@@ -121,15 +125,32 @@ def by_baseline_length(
     for number, name in enumerate(names):
         mask = usable & (band == number)
         counts = draws.of(int(mask.sum()))
-        tokens = ratios_of_sums(rest[mask], after[mask][:, None], counts)[0]
+        tokens = ratios_of_sums(before[mask], after[mask][:, None], counts)[0]
         found.append(LengthBand(band=name, n_instances=int(mask.sum()), tokens=tokens))
     return found
 
 
-def _mean_without_first(values: FloatArray) -> FloatArray:
-    rest = values[:, 1:]
-    known = ~np.isnan(rest)
-    sums, counts = np.where(known, rest, 0.0).sum(axis=1), known.sum(axis=1)
-    means: FloatArray = np.full(len(rest), np.nan)
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return means
+def _spare_seed(control: ArmOutcomes, treatment: ArmOutcomes) -> int | None:
+    """Return the reference's seed that costs the comparison least; None with a single seed."""
+    if len(control.seeds) < 2:
+        return None
+    alone = [seed for seed in control.seeds if seed not in treatment.seeds]
+    return min(alone or control.seeds)
+
+
+def _repeats_of(control: ArmOutcomes, seed: int) -> set[int]:
+    """Return `seed` and the seeds of the reference whose runs are all the same as its runs."""
+    at = control.seeds.index(seed)
+    return {
+        other
+        for place, other in enumerate(control.seeds)
+        if all(
+            np.array_equal(values[:, place], values[:, at], equal_nan=True)
+            for values in (control.metrics["n_steps"], control.metrics["input_tokens"])
+        )
+    }
+
+
+def _tokens_without(arm: ArmOutcomes, seeds: Collection[int]) -> FloatArray:
+    kept = [place for place, seed in enumerate(arm.seeds) if seed not in seeds]
+    return seed_means(arm.metrics["input_tokens"][:, kept])

@@ -14,7 +14,15 @@ import numpy as np
 from pipeline.analysis.behaviour.collect import Behaviour, collected
 from pipeline.analysis.behaviour.summary import ArmBehaviour, behaviour_by_arm, leaking_instances
 from pipeline.analysis.contrasts import Contrast, Draws, contrasts_of
-from pipeline.analysis.cost import VIEWS, ArmBill, PriceSweep, bills, price_sweep, usage_of
+from pipeline.analysis.cost import (
+    VIEWS,
+    ArmBill,
+    PriceSweep,
+    bills,
+    cost_ratios,
+    price_sweep,
+    usage_of,
+)
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
 from pipeline.analysis.missing import refused_contrasts
@@ -206,6 +214,7 @@ def _group_study(
     others = {c.arm: group.arms[c.arm] for c in contrasts}
     control = group.arms[reference]
     billed, sweeps = _costs(connection, group, pricing, reference=reference, draws=draws)
+    contrasts = [replace(c, costs=cost_ratios(billed, c.arm)) for c in contrasts]
     leaking = leaking_instances(behaviour, group)
     some_left = 0 < len(leaking) < len(group.instance_ids)
     clean = without_instances(group, set(leaking))

@@ -21,24 +21,9 @@ def percent(share: float, *, digits: int = 1) -> str:
 
 
 def solve_difference(solve: SolveRate) -> str:
-    """Return the difference in solve rate in points, with the interval that may be trusted.
-
-    That is Tango's for one seed or where few instances differ: a bootstrap of no differences would
-    print [0, 0]. Where it rests on one seed of several the difference is that seed's too, and a
-    dagger says so.
-    """
-    value = solve.difference.value
-    if solve.rests_on_one_seed_of_several:
-        value = solve.sameness.difference
-    low, high = 100 * solve.sameness.low, 100 * solve.sameness.high
-    mark = "\N{DAGGER}" if solve.rests_on_one_seed_of_several else ""
-    return f"{100 * value:+.1f} [{low:+.1f}, {high:+.1f}]{mark}"
-
-
-DAGGER_NOTE = (
-    "\N{DAGGER} fewer than 10 instances differ: difference and interval (Tango's) are those of "
-    "the one seed named in the analysis plan; rates are over all seeds"
-)
+    """Return the difference of the two solve rates in points, over all seeds, with its interval."""
+    found = solve.difference
+    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
 def ratio(estimate: Estimate) -> str:
@@ -64,18 +49,20 @@ def evidence_note(evidence: str) -> str:
 
 
 def verdict(contrast: Contrast) -> str:
-    """Return one plain sentence about an arm: its solve rate, its tokens, and how sure that is.
+    """Return one plain sentence about an arm: tokens, cost, solve rate, and how sure that is.
 
     `caveats` says once what several of these would repeat.
     """
     parts = [f"{contrast.arm}: {_tokens_words(contrast.tokens)}"]
+    if (cost := contrast.caching_cost) is not None and not isnan(cost.ratio.value):
+        parts.append(f"cost ratio {ratio(cost.ratio)} with {cost.prices} prices ({cost.view} view)")
     if contrast.solve is None:
         parts.append("solve rate unknown, since nothing is graded")
     else:
         parts.append(f"solve rate {_solve_words(contrast)}")
     sentence = "; ".join(parts)
-    if contrast.is_cheaper_at_same_rate:
-        sentence += ". Cheaper in input tokens at a solve rate that is not worse"
+    if contrast.solve is not None and contrast.solve.sameness.is_noninferior:
+        sentence += f". Cheaper at a solve rate that is not worse: {cheaper_by_list(contrast)}"
     return sentence + ("." if contrast.is_planned else " (exploratory).")
 
 
@@ -84,7 +71,8 @@ def _tokens_words(tokens: Estimate) -> str:
         return "input tokens cannot be compared"
     change = f"{abs(1 - tokens.value) * 100:.0f}% {'fewer' if tokens.value < 1 else 'more'}"
     if isnan(tokens.low):
-        return f"{change} input tokens on one task, which says nothing about others"
+        tasks = "one task" if tokens.n_instances == 1 else f"{tokens.n_instances} tasks"
+        return f"{change} input tokens on {tasks}, too few to say anything about others"
     ends = f"ratio {ratio(tokens)}"
     if tokens.excludes_null:
         return f"{change} input tokens ({ends})"
@@ -104,6 +92,23 @@ def _solve_words(contrast: Contrast) -> str:
     if same.is_inconclusive:
         return f"{ends}: neither a difference nor sameness is shown"
     return f"{ends}: no difference shown, {same.sentence}"
+
+
+def cost_note(contrasts: Sequence[Contrast]) -> str:
+    """Return what the column of cached costs is; empty where nothing is priced so."""
+    costs = [c.caching_cost for c in contrasts if c.caching_cost is not None]
+    if not costs:
+        return ""
+    return f"cost, cached: ratio with {costs[0].prices} prices, {costs[0].view} view of the cache"
+
+
+def cheaper_by_list(contrast: Contrast) -> str:
+    """Return, by price list, whether the arm is cheaper at a solve rate that is not worse."""
+    words = [
+        f"{cost.prices} prices {'yes' if cost.prices in contrast.cheaper_under else 'not shown'}"
+        for cost in contrast.costs
+    ]
+    return ", ".join(words) or "unknown, since nothing is priced"
 
 
 def caveats(contrasts: Sequence[Contrast]) -> list[str]:

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from pipeline.analysis.bootstrap import ratios_of_sums, resample_counts
 from pipeline.analysis.equivalence import (
+    ONE_SEED,
     is_cheaper_at_same_rate,
     sameness_of_solve_rates,
-    tango_interval,
 )
+from pipeline.analysis.rate_difference import rate_difference, tango_interval
+
+from . import reference
 
 
 def counts_of(n: int) -> np.ndarray:
@@ -42,10 +45,23 @@ def test_a_5_point_margin_needs_73_concordant_pairs(n: int, enough: bool):
 
 def test_several_seeds_without_differences_fall_back_to_tango():
     """The bootstrap of no differences is [0, 0], which would prove anything."""
-    same = np.ones((25, 3))
+    same = np.array([[1.0, 1.0, 0.0]] * 25)
     claim = sameness_of_solve_rates(same, same, margin=0.05, counts=counts_of(25))
-    assert claim.method == "Tango"
+    assert claim.method == ONE_SEED
     assert claim.low == pytest.approx(-0.1332, abs=1e-4)
+
+
+def test_seeds_that_all_agree_claim_what_one_of_them_would():
+    one = (
+        np.array([[0.0]] * 12 + [[1.0]] * 63),
+        np.array([[1.0]] * 12 + [[0.0]] * 5 + [[1.0]] * 58),
+    )
+    three = tuple(np.repeat(arm, 3, axis=1) for arm in one)
+    claims = [
+        sameness_of_solve_rates(*arms, margin=0.05, counts=counts_of(75)) for arms in (one, three)
+    ]
+    assert claims[0] == claims[1]
+    assert claims[0].method == "Tango"
 
 
 def test_several_seeds_that_differ_use_the_bootstrap():
@@ -67,25 +83,9 @@ def test_the_fall_back_uses_the_seed_named_beforehand():
     assert (at_0.difference, at_1.difference) == (0.0, 0.2)
 
 
-def likelihood_score(b: int, c: int, n: int, delta: float) -> float:
-    """Tango's statistic from its definition: the constrained likelihood is maximised on a grid."""
-    lowest = max(0.0, -delta)
-    grid = np.linspace(lowest + 1e-9, (1 - delta) / 2 - 1e-9, 200_001)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_likelihood = (
-            (b * np.log(grid + delta) if b else 0)
-            + (c * np.log(grid) if c else 0)
-            + ((n - b - c) * np.log(1 - 2 * grid - delta) if n - b - c else 0)
-        )
-    share = grid[np.nanargmax(np.where(np.isfinite(log_likelihood), log_likelihood, -np.inf))]
-    return float((b - c - n * delta) / np.sqrt(n * (2 * share + delta * (1 - delta))))
-
-
 @pytest.mark.parametrize(("b", "c", "n"), [(12, 5, 50), (1, 7, 30), (20, 20, 500), (3, 0, 40)])
-def test_tango_inverts_the_score_test_of_the_constrained_likelihood(b: int, c: int, n: int):
-    low, high = tango_interval(b, c, n)
-    assert likelihood_score(b, c, n, low) == pytest.approx(1.96, abs=5e-3)
-    assert likelihood_score(b, c, n, high) == pytest.approx(-1.96, abs=5e-3)
+def test_tango_holds_every_difference_that_its_score_test_does_not_reject(b: int, c: int, n: int):
+    assert tango_interval(b, c, n) == pytest.approx(reference.tango_ends(b, c, n), abs=2e-4)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
@@ -107,6 +107,43 @@ def test_tango_covers_the_true_difference_95_times_in_100():
         for b, c, _ in drawn
     ]
     assert 0.93 <= np.mean(covered) <= 0.97
+
+
+def test_the_printed_difference_is_that_of_the_rates_however_few_instances_differ():
+    """54.2% against 66.7% was printed as "+0.0", the difference on one seed."""
+    control = np.array([1.0] * 8 + [0.0] * 4)
+    treatment = np.array([1.0] * 5 + [0.5, 0.5, 0.5] + [0.0] * 4)
+    found = rate_difference(control, treatment, counts_of(12))
+    assert found.value == pytest.approx(treatment.mean() - control.mean())
+    assert found.method == "Tango"
+    assert found.low < found.value < found.high
+
+
+def test_with_ten_instances_that_differ_the_bootstrap_gives_the_printed_interval():
+    rng = np.random.default_rng(3)
+    control, treatment = rng.integers(0, 3, size=(2, 60)) / 2
+    found = rate_difference(control, treatment, counts_of(60))
+    gap = treatment - control
+    values = reference.resampled(lambda at: float(np.mean([gap[i] for i in at])), counts_of(60))
+    assert found.method == "bootstrap"
+    assert (found.low, found.high) == pytest.approx(reference.expanded_interval(values, 60))
+
+
+@pytest.mark.parametrize("n", [12, 25])
+def test_pairs_won_by_a_half_give_an_interval_that_is_never_too_narrow(n: int):
+    """Two seeds an arm, few instances that differ: coverage is at least 95%."""
+    rng = np.random.default_rng(6)
+    chances = rng.choice([0.02, 0.98], size=n)
+    better = np.clip(chances + 0.05, 0, 1)
+    counts = counts_of(n)
+    covered = []
+    for _ in range(600):
+        control, treatment = (rng.binomial(2, p) / 2 for p in (chances, better))
+        found = rate_difference(control, treatment, counts)
+        if found.method == "Tango":
+            covered.append(found.low <= float((better - chances).mean()) <= found.high)
+    assert len(covered) > 400
+    assert np.mean(covered) >= 0.94
 
 
 def test_impossible_counts_are_refused():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.medians import weighted_medians
-from pipeline.analysis.outcomes import groups_of
+from pipeline.analysis.outcomes import ArmOutcomes, groups_of
 from pipeline.analysis.repositories import repository_sensitivity
 from pipeline.analysis.strata import by_baseline_length, savings
 from pipeline.analysis.study import Study, opened_study
@@ -47,15 +47,48 @@ def test_calls_times_mean_prompt_is_the_token_ratio_in_every_stratum(pristine: P
     assert found[0].n_pairs == 48 == sum(s.n_pairs for s in found[1:])
 
 
-def test_baseline_length_comes_from_a_seed_that_is_not_compared(pristine: Path, tmp_path: Path):
-    with open_tables(pristine) as connection:
-        (group,) = groups_of(connection)
-    bands = by_baseline_length(group.arms["full_history"], group.arms["plan_prune"], DRAWS)
-    assert sum(b.n_instances for b in bands) == 24
-    write_sweep(SyntheticSweep(n_instances=24, seeds=(0,)), tmp_path)
-    with open_tables(tmp_path) as connection:
-        (single,) = groups_of(connection)
-    assert by_baseline_length(single.arms["full_history"], single.arms["plan_prune"], DRAWS) == []
+def made_arm(name: str, seeds: tuple[int, ...], runs: np.ndarray) -> ArmOutcomes:
+    """An arm whose runs have these lengths; shape (instances, seeds)."""
+    done = np.ones(runs.shape, dtype=bool)
+    nothing = np.full(runs.shape, None, dtype=object)
+    return ArmOutcomes(
+        arm=name, seeds=seeds, planned=done, done=done, resolved=np.full(runs.shape, np.nan),
+        resolved_or_limit=np.full(runs.shape, np.nan), failure_class=nothing, run_id=nothing,
+        metrics={"n_steps": runs, "input_tokens": runs * 1000},
+    )  # fmt: skip
+
+
+def noisy(seeds: int, *, ratio: float, shared: np.ndarray, own: float) -> np.ndarray:
+    """Runs whose noise is shared between arms, seed by seed, as after a common beginning."""
+    rng = np.random.default_rng(int(100 * ratio))
+    return ratio * shared[:, :seeds] * rng.lognormal(-(own**2) / 2, own, (len(shared), seeds))
+
+
+def test_every_band_of_baseline_length_shows_the_true_ratio():
+    """Dropped in the baseline only, the seed that sorts printed a true 1.17 as 0.98."""
+    shared = np.random.default_rng(4).lognormal(3, 0.5, size=(3000, 3))
+    control = made_arm("full_history", (0, 1, 2), noisy(3, ratio=1.0, shared=shared, own=0.05))
+    sham = made_arm("sham", (0, 1, 2), noisy(3, ratio=1.17, shared=shared, own=0.05))
+    bands = by_baseline_length(control, sham, DRAWS)
+    assert sum(b.n_instances for b in bands) == 3000
+    assert [b.tokens.value for b in bands] == pytest.approx([1.17] * 3, abs=0.01)
+
+
+def test_a_seed_that_only_the_baseline_has_sorts_and_costs_the_comparison_nothing():
+    shared = np.random.default_rng(5).lognormal(3, 0.5, size=(30, 3))
+    control = made_arm("full_history", (0, 1, 2), shared)
+    other = made_arm("other", (0, 1), 2 * shared[:, :2])
+    bands = by_baseline_length(control, other, DRAWS)
+    assert [b.tokens.value for b in bands] == pytest.approx([2.0] * 3)
+
+
+@pytest.mark.parametrize("runs", [[[1.0]], [[1.0, 1.0]]])
+def test_without_a_seed_of_its_own_there_is_no_band(runs: list[list[float]]):
+    """A seed whose runs repeat the other's is no second one."""
+    alike = np.array(runs) * np.arange(10, 40)[:, None]
+    seeds = tuple(range(alike.shape[1]))
+    control, other = made_arm("full_history", seeds, alike), made_arm("other", seeds, alike)
+    assert by_baseline_length(control, other, DRAWS) == []
 
 
 def test_leaving_one_repository_out_finds_the_one_that_carries_the_effect(sweep: Path):

@@ -33,8 +33,9 @@ def test_true_effects_lie_in_their_intervals(tmp_path: Path):
         truth = sweep.arms[contrast.arm]
         assert contrast.tokens.low <= truth.tokens <= contrast.tokens.high
         assert contrast.solve is not None
-        low, high = contrast.solve.sameness.low, contrast.solve.sameness.high
-        assert low <= truth.solve <= high
+        found = contrast.solve.difference
+        assert found.low <= truth.solve <= found.high
+        assert found.value == pytest.approx(contrast.solve.arm_rate - contrast.solve.reference_rate)
 
 
 def test_arms_may_have_seed_counts_of_their_own(sweep: Path):
@@ -52,7 +53,7 @@ def test_arms_may_have_seed_counts_of_their_own(sweep: Path):
     assert len(group.group.arms["plan_prune"].seeds) == 1
     assert contrast.n_paired == 24
     assert contrast.solve is not None
-    assert contrast.solve.test.method == "exact label permutation"
+    assert contrast.solve.test.method == "instance bootstrap"
 
 
 def test_unpaired_instances_are_named_and_bounded(sweep: Path):

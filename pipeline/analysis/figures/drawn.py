@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.figures import style
 from pipeline.analysis.figures.context import context_growth, peak_contexts
 from pipeline.analysis.figures.distances import refetch_distances
-from pipeline.analysis.figures.forest import forest
+from pipeline.analysis.figures.forest import Panel, forest
 from pipeline.analysis.figures.money import cost_against_price_ratio, cost_against_solve_rate
 from pipeline.analysis.figures.tokens import stacked_tokens
 from pipeline.analysis.study import GroupStudy, Study
@@ -82,13 +83,9 @@ def _group_figures(
     if group.contrasts:
         yield drawn(
             "forest",
-            forest(
-                {c.arm: c.solve.sameness for c in group.contrasts if c.solve is not None},
-                {c.arm: c.tokens for c in group.contrasts},
-                styles,
-                margin=study.plan.margin,
-            ),
-            f"Every arm against {group.reference}, with 95% intervals (instances resampled).",
+            forest(_panels(group, study.plan.margin), [c.arm for c in group.contrasts], styles),
+            f"Every arm against {group.reference}, with 95% intervals (instances resampled; "
+            "dotted: the margin).",
         )
     yield from _cost_figures(study, group, styles, drawn)
     if group.behaviour:
@@ -101,6 +98,35 @@ def _group_figures(
             ),
             "Re-fetches a run by how many turns ago the same lines were read.",
         )
+
+
+def _panels(group: GroupStudy, margin: float) -> list[Panel]:
+    """Return the forest's panels: solve rate, input tokens, and cost once prefixes are cached."""
+    solve = {c.arm: c.solve.difference for c in group.contrasts if c.solve is not None}
+    cached = {c.arm: c.caching_cost for c in group.contrasts if c.caching_cost is not None}
+    panels = [
+        Panel(
+            label="solve rate, points",
+            effects={arm: (100 * d.value, 100 * d.low, 100 * d.high) for arm, d in solve.items()},
+            null=0.0,
+            margin=-100 * margin,
+        ),
+        Panel(
+            label="input tokens, ratio",
+            effects={c.arm: _ends(c.tokens) for c in group.contrasts},
+            null=1.0,
+        ),
+        Panel(
+            label="cost, prefixes cached, ratio",
+            effects={arm: _ends(cost.ratio) for arm, cost in cached.items()},
+            null=1.0,
+        ),
+    ]
+    return [panel for panel in panels if panel.effects]
+
+
+def _ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
 
 
 def _cost_figures(

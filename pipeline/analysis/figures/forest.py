@@ -1,64 +1,41 @@
-"""The forest plot: every arm's effect with its interval, the margin drawn where there is one."""
+"""The forest plot: every arm's effects with their intervals, and the margin."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from pipeline.analysis.bootstrap import Estimate
-from pipeline.analysis.equivalence import SamenessClaim
 from pipeline.analysis.figures.style import COLUMN_IN, ArmStyle, axes_of, new_figure
 
 
-def forest(
-    solve: Mapping[str, SamenessClaim],
-    tokens: Mapping[str, Estimate],
-    styles: Mapping[str, ArmStyle],
-    *,
-    margin: float,
-) -> Figure:
-    """Return two panels: solve rate in points with the margin, and the ratio of input tokens.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """One effect of every arm."""
 
-    Args:
-        solve: arm to difference in solve rate; empty without grades.
-        tokens: arm to ratio of input tokens.
-        styles: from `arm_styles`.
-        margin: as a share.
-    """
-    arms = list(tokens)
-    panels = 2 if solve else 1
+    label: str
+    effects: Mapping[str, tuple[float, float, float]]
+    """Arm to value, lower and upper end; arms without the effect are left out."""
+    null: float
+    """The value of no effect."""
+    margin: float | None = None
+    """Where "not worse" ends."""
+
+
+def forest(panels: Sequence[Panel], arms: Sequence[str], styles: Mapping[str, ArmStyle]) -> Figure:
+    """Return one panel an effect, side by side, with the arms in the same rows."""
     figure = new_figure(width_in=COLUMN_IN * 2, height_in=0.9 + 0.28 * len(arms))
-    places = range(len(arms))
-    if solve:
-        left = axes_of(figure, (1, 2, 1))
-        points = {arm: _points(solve[arm]) for arm in arms if arm in solve}
-        _panel(left, points, arms, styles)
-        left.axvline(0, color="black", lw=0.6)
-        left.axvline(-100 * margin, color="black", lw=0.8, ls=":")
-        left.set_xlabel(f"solve rate, points against the reference (dotted: -{100 * margin:g})")
-        left.set_yticks(list(places), arms)
-    right = axes_of(figure, (1, panels, panels))
-    _panel(right, {arm: (e.value, e.low, e.high) for arm, e in tokens.items()}, arms, styles)
-    right.axvline(1, color="black", lw=0.6)
-    right.set_xlabel("input tokens, ratio to the reference")
-    right.set_yticks(list(places), [] if solve else arms)
+    for number, panel in enumerate(panels, start=1):
+        axes = axes_of(figure, (1, len(panels), number))
+        for place, arm in enumerate(arms):
+            if arm in panel.effects:
+                value, low, high = panel.effects[arm]
+                style = styles[arm]
+                axes.plot([low, high], [place, place], color=style.colour, lw=1.4)
+                axes.plot([value], [place], marker=style.marker, color=style.colour, ms=5)
+        axes.axvline(panel.null, color="black", lw=0.6)
+        if panel.margin is not None:
+            axes.axvline(panel.margin, color="black", lw=0.8, ls=":")
+        axes.set_xlabel(panel.label)
+        axes.set_yticks(range(len(arms)), arms if number == 1 else [])
+        axes.set_ylim(len(arms) - 0.5, -0.5)
     return figure
-
-
-def _points(claim: SamenessClaim) -> tuple[float, float, float]:
-    return 100 * claim.difference, 100 * claim.low, 100 * claim.high
-
-
-def _panel(
-    axes: object,
-    effects: Mapping[str, tuple[float, float, float]],
-    arms: list[str],
-    styles: Mapping[str, ArmStyle],
-) -> None:
-    for place, arm in enumerate(arms):
-        if arm not in effects:
-            continue
-        value, low, high = effects[arm]
-        style = styles[arm]
-        axes.plot([low, high], [place, place], color=style.colour, lw=1.4)  # type: ignore[attr-defined]
-        axes.plot([value], [place], marker=style.marker, color=style.colour, ms=5)  # type: ignore[attr-defined]
-    axes.set_ylim(len(arms) - 0.5, -0.5)  # type: ignore[attr-defined]

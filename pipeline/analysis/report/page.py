@@ -17,7 +17,7 @@ from pipeline.analysis import wording
 from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.figures.drawn import Drawn
 from pipeline.analysis.figures.style import evidence_word, short_number
-from pipeline.analysis.paired_table import HEADER, has_dagger, paired_rows
+from pipeline.analysis.paired_table import HEADER, paired_rows
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.tally import ENDINGS, GRADES
 
@@ -77,7 +77,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "verdicts": [wording.verdict(c) for c in study.contrasts],
         "caveats": wording.caveats(study.contrasts),
         "any_exploratory": any(not c.is_planned for c in study.contrasts),
-        "dagger": wording.DAGGER_NOTE if has_dagger(study) else "",
+        "cost_note": wording.cost_note(study.contrasts),
         "claims": [_claim(c) for c in study.contrasts],
         "noise": study.noise,
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
@@ -121,6 +121,7 @@ def _claim(contrast: Contrast) -> dict[str, str]:
         "tokens_geometric": wording.ratio(contrast.geometric["input_tokens"]),
         "tokens_p": wording.p_value(contrast.tokens_holm_p),
         "steps": wording.ratio(contrast.ratios["n_steps"]),
+        "median_steps": wording.ratio(contrast.median_steps_ratio),
         "output": wording.ratio(contrast.ratios["output_tokens"]),
         "peak_paired": wording.ratio(contrast.paired_peak_ratio),
         "peak_lower": f"{contrast.n_peak_lower} of {contrast.n_paired}",
@@ -138,7 +139,7 @@ def _claim(contrast: Contrast) -> dict[str, str]:
         "worst_case": "no pair lost"
         if worst.n_planned == worst.n_paired
         else f"{100 * worst.low:+.1f} to {100 * worst.high:+.1f}",
-        "cheaper": "yes" if contrast.is_cheaper_at_same_rate else "not shown",
+        "cheaper": wording.cheaper_by_list(contrast),
     }
 
 
