@@ -26,6 +26,7 @@ _SQL_TYPES = {
     "int": "BIGINT",
     "float": "DOUBLE",
     "bool": "BOOLEAN",
+    "bytes": "BLOB",
 }
 
 _MEMORY_LIMIT = "3GB"
