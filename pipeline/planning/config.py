@@ -34,21 +34,29 @@ def sweep_spec(overrides: Sequence[str], *, conf: Path = CONF) -> SweepSpec:
     """
     name = _sweep_name(overrides, conf)
     tree = _composed(overrides, conf)
-    if "models" in tree:
-        chosen = [o for o in overrides if re.match(r"\+*model[=.]", o)]
-        if chosen:
-            keys = ", ".join(f"models.{key}" for key in tree["models"])
-            raise ConfigError(
-                f"sweep {name} names its models itself ({keys}); override those keys instead of "
-                f"{chosen[0]!r}"
-            )
-        tree.pop("model", None)
+    _refuse_both(name, tree, overrides)
     try:
         return parsed(SweepSpec, _spec_data(name, tree))
     except SpecError as error:
         raise ConfigError(
             _misnamed(overrides, tree) or f"sweep {name} is not valid:\n{error}"
         ) from None
+
+
+_SEVERAL = {"model": "models", "agent": "agents"}
+"""What a sweep has one of as the first key, or several of as the second."""
+
+
+def _refuse_both(name: str, tree: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Raise where an override is for the one model or agent of a sweep that names several."""
+    for one, several in _SEVERAL.items():
+        chosen = [o for o in overrides if re.match(rf"\+*{one}[=.]", o)]
+        if several in tree and chosen:
+            keys = ", ".join(f"{several}.{key}" for key in tree[several])
+            raise ConfigError(
+                f"sweep {name} names its {several} itself ({keys}); override those keys instead "
+                f"of {chosen[0]!r}"
+            )
 
 
 def known(group: str, *, conf: Path = CONF) -> list[str]:
@@ -61,18 +69,19 @@ def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
     dataset = tree.pop("dataset", None)
     if dataset is not None:
         tree["benchmark"]["dataset"] = dataset
-    model = tree.pop("model", None)
-    if "models" not in tree:
-        if not isinstance(model, Mapping):
-            raise ConfigError("no model chosen; known models: " + ", ".join(known("model")))
-        tree["models"] = {model["name"]: model}
-    tree["models"] = {key: {**value, "name": key} for key, value in tree["models"].items()}
+    for one, several in _SEVERAL.items():
+        chosen = tree.pop(one, None)
+        if several not in tree:
+            if not isinstance(chosen, Mapping):
+                raise ConfigError(f"no {one} chosen; known {several}: " + ", ".join(known(one)))
+            tree[several] = {chosen["name"]: chosen}
     if not tree.get("arms"):
         raise ConfigError(
             f"sweep {name} has no arms; add some with '+arm@arms.NAME=ARM', where ARM is one of "
             + ", ".join(known("arm"))
         )
-    tree["arms"] = {key: {**value, "name": key} for key, value in tree["arms"].items()}
+    for group in ("arms", *_SEVERAL.values()):
+        tree[group] = {key: {**value, "name": key} for key, value in tree[group].items()}
     tree["results"] = tree.get("results") or f"results/{name}"
     return {**tree, "name": name}
 

@@ -75,13 +75,13 @@ def live_view(phase: str, progress: Progress) -> RenderableType:
 def status_view(progress: Progress) -> RenderableType:
     """Return the page that `status` shows."""
     table = Table(title=None, header_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in ("model", "arm", "seed"):
+    for column in ("model", "agent", "arm", "seed"):
         table.add_column(column)
     for column in ("planned", "finished", "failed (ours)", "graded"):
         table.add_column(column, justify="right")
     for cell in progress.cells:
         counts = (cell.planned, cell.finished, cell.infra_failed, cell.graded)
-        table.add_row(cell.model, cell.arm, str(cell.seed), *map(str, counts))
+        table.add_row(cell.model, cell.agent, cell.arm, str(cell.seed), *map(str, counts))
     lines = [Text(one_line(progress), style="bold")]
     if progress.failure_classes:
         lines.append(Text("runs by ending: " + counted(progress.failure_classes)))

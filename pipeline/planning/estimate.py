@@ -1,7 +1,6 @@
 """What a sweep will take: runs, jobs, GPU-hours, service units, files. Before it is submitted."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,19 +39,22 @@ def n_tasks_for(pool: PoolSpec, n_blocks: int, n_runs: int) -> int:
 
 
 def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
-    """Return the estimate for `runs`, at `agent.expected_wall_s` a run."""
+    """Return the estimate for `runs`, at their agent's `expected_wall_s` each."""
     pool = spec.cluster.rollout
-    by_model = Counter(run.model for run in runs)
+    by_model: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        by_model.setdefault(run.model, []).append(run)
     blocks = blocks_of(sorted(runs, key=lambda run: run.position))
     gpu_hours = core_hours = wall_hours = 0.0
     n_jobs = 0
-    for model, n_runs in by_model.items():
+    for model, members in by_model.items():
+        n_runs = len(members)
         tasks = n_tasks_for(pool, sum(block.model == model for block in blocks), n_runs)
         at_once = max(1, min(tasks, pool.throttle or tasks))
-        run_hours = spec.agent.expected_wall_s / 3600
+        hours = [spec.agents[run.agent].expected_wall_s / 3600 for run in members]
         # Workers that start together claim a block each: every server lasts one run at least.
         servers = min(at_once, n_runs)
-        server_hours = max(n_runs * run_hours / pool.concurrency, servers * run_hours)
+        server_hours = max(sum(hours) / pool.concurrency, servers * max(hours))
         # What a job asks for is charged, used or not.
         gpu_hours += server_hours * max(spec.models[model].n_gpus, pool_gpus(pool))
         core_hours += server_hours * pool.cpus

@@ -191,7 +191,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
                 yield f"{here}: removed"
             else:
                 yield from _differences(old[key], new[key], here)
-        if path not in {"arms", "models"}:
+        if path not in {"arms", "models", "agents"}:
             yield from (f"{path}.{key}: added" for key in new if key not in old)
     elif old != new:
         yield f"{path}: {old!r:.60} -> {new!r:.60}"

@@ -1,8 +1,8 @@
 """The runs of a sweep: paired blocks in execution order. Plain Python, no files.
 
-A block holds all arms of one (model, instance, seed, phase), so that a pair shares its node, its
-server and its hour. Its runs start in an order drawn from the seed; the instances of a seed come
-in an order drawn likewise, so that a sweep cut short is still balanced.
+A block holds all arms of one (model, agent, instance, seed, phase), so that a pair shares its node,
+its server and its hour. Its runs start in an order drawn from the seed; the instances of a seed
+come in an order drawn likewise, so that a sweep cut short is still balanced.
 """
 
 import random
@@ -15,6 +15,9 @@ from pipeline.records.plan import PlannedRun
 from pipeline.spec.identity import digest_of
 from pipeline.spec.run import Cell, run_id, slugged
 from pipeline.spec.sweep import SweepSpec
+
+BlockKey = tuple[int, int, str, str]
+"""Phase, seed, model and agent: with an instance, whose arms make a block."""
 
 
 def planned_runs(
@@ -34,7 +37,7 @@ def planned_runs(
     order = _instance_orders(groups, [str(row["instance_id"]) for row in rows])
     row_of = {str(row["instance_id"]): row for row in rows}
     runs: list[PlannedRun] = []
-    for (phase, seed, model), cells in groups.items():
+    for (phase, seed, model, _), cells in groups.items():
         for instance_id in order[seed]:
             row, row_digest = row_of[instance_id], rows_sha256[instance_id]
             for chunk in _shuffled_chunks(
@@ -65,21 +68,21 @@ def planned_runs(
     return [replace(run, position=position) for position, run in enumerate(_by_rank(runs, order))]
 
 
-def _cells_by_block(spec: SweepSpec) -> dict[tuple[int, int, str], list[tuple[Cell, str]]]:
-    """Return the cells of each (phase, seed, model), phase 1 before phase 2."""
-    groups: dict[tuple[int, int, str], list[tuple[Cell, str]]] = {}
+def _cells_by_block(spec: SweepSpec) -> dict[BlockKey, list[tuple[Cell, str]]]:
+    """Return the cells of each key, phase 1 before phase 2."""
+    groups: dict[BlockKey, list[tuple[Cell, str]]] = {}
     for cell in cells_of(spec):
-        key = (cell.arm.phase, cell.seed, cell.model.name)
+        key = (cell.arm.phase, cell.seed, cell.model.name, cell.agent.name)
         groups.setdefault(key, []).append((cell, cell.digest))
     return dict(sorted(groups.items(), key=lambda item: item[0]))
 
 
 def _instance_orders(
-    groups: Mapping[tuple[int, int, str], object], instance_ids: Sequence[str]
+    groups: Mapping[BlockKey, object], instance_ids: Sequence[str]
 ) -> dict[int, list[str]]:
     """Return for each seed the order in which its instances come."""
     orders = {}
-    for seed in {seed for _, seed, _ in groups}:
+    for seed in {seed for _, seed, _, _ in groups}:
         orders[seed] = sorted(instance_ids)
         _rng("instances", seed).shuffle(orders[seed])
     return orders
@@ -96,7 +99,7 @@ def _shuffled_chunks(
 
 
 def _by_rank(runs: Sequence[PlannedRun], order: Mapping[int, Sequence[str]]) -> list[PlannedRun]:
-    """Return the runs by phase and seed, models alternating within an instance."""
+    """Return the runs by phase and seed, models and agents alternating within an instance."""
     rank = {seed: {name: i for i, name in enumerate(names)} for seed, names in order.items()}
     return sorted(runs, key=lambda run: (run.phase, run.seed, rank[run.seed][run.instance_id]))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.agent.scaffold import scaffold_names
 from pipeline.benchmarks.registry import BUILT_IN
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
@@ -43,6 +44,7 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
     spec = sweep.lock.spec
     return [
         *_words(spec),
+        *_agents(spec),
         *_arms(spec),
         *_line_pruners(spec),
         *_line_heads(spec),
@@ -56,6 +58,14 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
 def _words(spec: SweepSpec) -> Iterator[Problem]:
     for key, message in unusable_words(spec, Path(spec.results).absolute()):
         yield Problem(field=key, message=message)
+
+
+def _agents(spec: SweepSpec) -> Iterator[Problem]:
+    for name, agent in spec.agents.items():
+        if agent.scaffold not in scaffold_names():
+            known = ", ".join(scaffold_names())
+            message = f"no scaffold {agent.scaffold!r}; there are {known}"
+            yield Problem(field=f"agents.{name}.scaffold", message=message)
 
 
 def _arms(spec: SweepSpec) -> Iterator[Problem]:

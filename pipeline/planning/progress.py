@@ -24,6 +24,7 @@ class CellProgress:
     """One row of the display."""
 
     model: str
+    agent: str
     arm: str
     seed: int
     planned: int
@@ -111,12 +112,13 @@ def status_files(layout: Layout) -> Iterator[tuple[dict[str, Any], float]]:
 
 
 def _cells(runs: Sequence[PlannedRun], states: Sequence[RunState]) -> list[CellProgress]:
-    groups: dict[tuple[str, str, int], list[RunState]] = {}
+    groups: dict[tuple[str, str, str, int], list[RunState]] = {}
     for run, state in zip(runs, states, strict=True):
-        groups.setdefault((run.model, run.arm, run.seed), []).append(state)
+        groups.setdefault((run.model, run.agent, run.arm, run.seed), []).append(state)
     return [
         CellProgress(
             model=model,
+            agent=agent,
             arm=arm,
             seed=seed,
             planned=len(members),
@@ -124,5 +126,5 @@ def _cells(runs: Sequence[PlannedRun], states: Sequence[RunState]) -> list[CellP
             infra_failed=sum(s.infra_attempts > 0 and s.to_run for s in members),
             graded=sum(s.resolved is not None and not s.to_grade for s in members),
         )
-        for (model, arm, seed), members in sorted(groups.items())
+        for (model, agent, arm, seed), members in sorted(groups.items())
     ]

@@ -19,7 +19,7 @@ import yaml
 from pipeline.spec.identity import METHOD_VERSION, method_of, part_name, parts_of
 from pipeline.spec.parse import SpecError, parsed, plain
 from pipeline.spec.run import Cell
-from pipeline.spec.sweep import SweepSpec
+from pipeline.spec.sweep import SweepSpec, renamed
 
 LOCK_FORMAT = 1
 
@@ -115,10 +115,11 @@ class Lock:
 
 
 def cells_of(spec: SweepSpec) -> list[Cell]:
-    """Return the cells of the grid: models x arms x the arm's seeds, in the spec's order."""
+    """Return the cells of the grid: models x agents x arms x the arm's seeds, in this order."""
     return [
-        Cell(benchmark=spec.benchmark.name, model=model, agent=spec.agent, arm=arm, seed=seed)
+        Cell(benchmark=spec.benchmark.name, model=model, agent=agent, arm=arm, seed=seed)
         for model in spec.models.values()
+        for agent in spec.agents.values()
         for name, arm in spec.arms.items()
         for seed in spec.seeds_of(name)
     ]
@@ -152,8 +153,8 @@ def read_lock(path: Path) -> Lock:
     if found != LOCK_FORMAT:
         raise LockError(f"{path} has lock format {found}; this version reads {LOCK_FORMAT}")
     try:
-        return parsed(Lock, data)
-    except SpecError as error:
+        return parsed(Lock, {**data, "spec": renamed(data["spec"])})
+    except (SpecError, KeyError, AttributeError) as error:
         raise LockError(f"{path} is damaged, or of another version; {RESTORE}:\n{error}") from None
 
 

@@ -139,9 +139,9 @@ def _versions(lock: Lock) -> Iterator[str]:
 
 def _prompts(layout: Layout, lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield templates and tool lists verbatim, then what each arm first sent for each kind."""
-    agent = lock.spec.agent
-    for name in _TEMPLATES:
-        yield f"{file_name(agent.name)}.{name}.j2", getattr(agent, name)
+    for agent in lock.spec.agents.values():
+        for name in _TEMPLATES:
+            yield f"{file_name(agent.name)}.{name}.j2", getattr(agent, name)
     for sha256, tools in tool_lists(layout).items():
         yield f"tools.{sha256[:12]}.json", tools
     seen: set[str] = set()

@@ -37,7 +37,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """All arms of one (model, instance, seed, phase): what a worker claims."""
+    """All arms of one (model, agent, instance, seed, phase): what a worker claims."""
 
     block_id: str
     phase: int

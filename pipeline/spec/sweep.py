@@ -40,7 +40,7 @@ class SweepSpec:
     name: Runtime[str]
     benchmark: Science[BenchmarkSpec]
     models: Science[Mapping[str, ModelSpec]]
-    agent: Science[AgentSpec]
+    agents: Science[Mapping[str, AgentSpec]]
     arms: Science[Mapping[str, ArmSpec]]
     seeds: Science[tuple[int, ...]] = (0,)
     instances: Science[InstanceFilter] = InstanceFilter()
@@ -73,10 +73,34 @@ class SweepSpec:
             twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
             if twice:
                 raise ValueError(f"arms.{arm}.seeds: {twice} given twice; name each seed once")
-        if not any(map(self.seeds_of, self.arms)) or not (self.models and self.arms):
-            raise ValueError("nothing to run: a sweep needs an arm, a model and a seed")
+        if not (self.models and self.agents and any(map(self.seeds_of, self.arms))):
+            raise ValueError("nothing to run: a sweep needs an arm, a model, an agent and a seed")
+        limits = {agent.output_limit_bytes for agent in self.agents.values()}
+        if len(limits) > 1:
+            raise ValueError(
+                "agents of one sweep share their sandboxes: give all the same output_limit_bytes"
+            )
+
+    @property
+    def output_limit_bytes(self) -> int:
+        """Raw output beyond this is never kept; the same for all agents."""
+        return next(iter(self.agents.values())).output_limit_bytes
+
+    @property
+    def expected_wall_s(self) -> float:
+        """How long a run of the slowest agent takes, until five runs are known."""
+        return max(agent.expected_wall_s for agent in self.agents.values())
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """Return the seeds of an arm: its own, or else the sweep's."""
         own = self.arms[arm].seeds
         return self.seeds if own is None else own
+
+
+def renamed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep's data with keys that older versions wrote under the names of today."""
+    agent = data.get("agent")
+    if not isinstance(agent, Mapping):
+        return dict(data)
+    rest = {key: value for key, value in data.items() if key != "agent"}
+    return {"agents": {agent.get("name"): agent}, **rest}

@@ -119,6 +119,7 @@ def _rolled_out(
 ) -> tuple[RunOutcome, dict[str, Any]]:
     """Return what came of the run, and what its record says of its treatment."""
     spec, model = bench.lock.spec, bench.model
+    agent = spec.agents[planned.agent]
     row = bench.rows[planned.instance_id]
     arm, extra = _arm_of(planned, bench)
     # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
@@ -139,7 +140,7 @@ def _rolled_out(
             outcome = run_agent(
                 row,
                 sandbox,
-                agent=spec.agent,
+                agent=agent,
                 model=ServedModel(
                     spec=model,
                     completer=prefixes,
@@ -154,7 +155,7 @@ def _rolled_out(
                     pruner=pruner,
                     asks_focus=arm.asks_focus,
                 ),
-                elide=partial(elide, limit_chars=spec.agent.elide_chars),
+                elide=partial(elide, limit_chars=agent.elide_chars),
                 watch=Watch(now=bench.now, should_stop=bench.should_stop),
             )
     finally:

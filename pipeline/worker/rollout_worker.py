@@ -74,7 +74,7 @@ class RolloutWorker:
         deadline = Deadline(
             end_unix_s=job_end_unix_s(env, limit_s=spec.cluster.rollout.time_min * 60),
             margin_s=float(spec.cluster.signal_delay_s),
-            expected_wall_s=spec.agent.expected_wall_s,
+            expected_wall_s=spec.expected_wall_s,
             now_unix_s=time.time,
             wall_s=_wall_times(states, [run.run_id for run in runs if run.model == model]),
         )
@@ -192,16 +192,16 @@ class RolloutWorker:
 def donors_of(lock: Lock, runs: Sequence[PlannedRun]) -> dict[str, list[str]]:
     """Return, for each run of a matched arm, the runs that set its budget.
 
-    They are the other arm's runs of the same model and instance with other seeds.
+    They are the other arm's runs of the same model, agent and instance with other seeds.
     """
-    by_place: dict[tuple[str, str, str], list[PlannedRun]] = {}
+    by_place: dict[tuple[str, str, str, str], list[PlannedRun]] = {}
     for run in runs:
-        by_place.setdefault((run.model, run.instance_id, run.arm), []).append(run)
+        by_place.setdefault((run.model, run.agent, run.instance_id, run.arm), []).append(run)
     donors: dict[str, list[str]] = {}
     for run in runs:
         matched_to = lock.spec.arms[run.arm].matched_to
         if matched_to is not None:
-            others = by_place.get((run.model, run.instance_id, matched_to), [])
+            others = by_place.get((run.model, run.agent, run.instance_id, matched_to), [])
             donors[run.run_id] = [o.run_id for o in others if o.seed != run.seed]
     return donors
 

@@ -37,7 +37,7 @@ def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
     root = Path(site.scratch or tempfile.gettempdir()) / f"{FOLDER}-{os.getuid()}"
     memory = site.sandbox_memory_mb
     limits = Limits(
-        output_bytes=spec.agent.output_limit_bytes,
+        output_bytes=spec.output_limit_bytes,
         memory_bytes=None if memory is None else memory << 20,
         processes=site.pids_limit,
     )

@@ -75,3 +75,26 @@ def test_the_quoted_form_that_an_unreadable_value_is_answered_with_can_be_pasted
 def test_a_word_that_is_no_override_is_told_what_one_is():
     with pytest.raises(ConfigError, match="key=value"):
         sweep_spec(["+sweep=demo", "smoke"])
+
+
+TWO_AGENTS = ["+agent@agents.mini=mini", "+agent@agents.short=mini", "agents.short.step_limit=5"]
+
+
+def test_a_sweep_may_have_several_agents_each_named_by_its_key():
+    spec = sweep_spec(["+sweep=demo", *TWO_AGENTS])
+    assert {name: (a.name, a.step_limit) for name, a in spec.agents.items()} == {
+        "mini": ("mini", 250),
+        "short": ("short", 5),
+    }
+    assert list(sweep_spec(["+sweep=demo", "agent=mini_text"]).agents) == ["mini_text"]
+
+
+@pytest.mark.parametrize("word", ["agent=mini_text", "agent.step_limit=5"])
+def test_a_word_for_the_one_agent_is_refused_where_there_are_several(word):
+    with pytest.raises(ConfigError, match=r"agents\.mini, agents\.short"):
+        sweep_spec(["+sweep=demo", *TWO_AGENTS, word])
+
+
+def test_agents_that_keep_outputs_to_different_lengths_are_refused():
+    with pytest.raises(ConfigError, match="output_limit_bytes"):
+        sweep_spec(["+sweep=demo", *TWO_AGENTS, "agents.short.output_limit_bytes=5"])

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.config import sweep_spec
@@ -52,6 +53,23 @@ def test_the_same_sweep_resumes(layout):
     assert list(again.runs) == read_plan(layout.plan)
 
 
+def test_a_folder_that_was_locked_with_the_one_agent_of_older_versions_resumes(layout):
+    data = yaml.safe_load(layout.lock.read_text())
+    data["spec"]["agent"] = data["spec"].pop("agents")["mini"]
+    layout.lock.write_text(yaml.safe_dump(data))
+    assert opened(layout)[0] == "resumed"
+    assert list(read_lock(layout.lock).spec.agents) == ["mini"]
+
+
+def test_another_agent_extends_the_sweep(layout):
+    before = read_plan(layout.plan)
+    words = ["+agent@agents.mini=mini", "+agent@agents.short=mini", "agents.short.step_limit=5"]
+    how, again = opened(layout, *words)
+    assert how == "extended"
+    assert list(again.runs)[: len(before)] == before
+    assert {run.agent for run in again.runs[len(before) :]} == {"short"}
+
+
 def test_runtime_settings_may_change_on_resume_and_are_taken(layout):
     how, again = opened(layout, "cluster.rollout.concurrency=9")
     assert how == "resumed"
@@ -61,7 +79,7 @@ def test_runtime_settings_may_change_on_resume_and_are_taken(layout):
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("agent.step_limit=7", "agent.step_limit: 250 -> 7"),
+        ("agent.step_limit=7", "agents.mini.step_limit: 250 -> 7"),
         ("model.context_length=9000", "models.sim.context_length"),
         (
             "arms.plan_prune.policy.protect_last_turns=4",

@@ -77,3 +77,14 @@ def test_the_plan_survives_its_file(tmp_path):
     runs = plan()
     (tmp_path / "plan.parquet").write_bytes(plan_bytes(runs))
     assert read_plan(tmp_path / "plan.parquet") == runs
+
+
+def test_a_block_holds_the_arms_of_one_agent_and_an_agent_keeps_its_ids_among_others():
+    words = ["+agent@agents.mini=mini", "+agent@agents.short=mini", "agents.short.step_limit=5"]
+    runs = plan(*words)
+    assert all(len({run.agent for run in block.runs}) == 1 for block in blocks_of(runs))
+    alone = {run.run_id: run.block_id for run in plan()}
+    assert {run.run_id: run.block_id for run in runs if run.agent == "mini"} == alone
+    assert len(runs) == 2 * len(alone)
+    first = [run.agent for run in runs[: 2 * len({run.arm for run in runs})]]
+    assert set(first) == {"mini", "short"}, "agents alternate within an instance"

@@ -43,6 +43,7 @@ def test_the_demo_has_no_problem(tmp_path):
         ),
         (["model.max_tokens=70000"], "must be below context_length"),
         (["max_runs=3"], "allow them with max_runs=N"),
+        (["agent.scaffold=nobody"], "agents.mini.scaffold: no scaffold 'nobody'; there are mini"),
     ],
 )
 def test_each_problem_names_the_field_and_the_remedy(tmp_path, overrides, says):

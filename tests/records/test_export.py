@@ -124,7 +124,7 @@ def test_a_package_holds_lock_prompts_tables_and_sums_that_agree(
     assert "reference:" in (out / "analysis.yaml").read_text()
     assert "python -m pipeline.analyze ." in (out / "reproduce.sh").read_text()
     prompts = {p.name: p for p in (out / "prompts").rglob("*") if p.is_file()}
-    agent = sweep.lock.spec.agent
+    agent = sweep.lock.spec.agents["mini"]
     assert prompts[f"{agent.name}.system_template.j2"].read_text() == agent.system_template
     assert TOOLS in [p.read_text() for p in prompts.values()]
     cleanup = json.loads(prompts["mini__sim__plan_prune__s0.cleanup.json"].read_text())

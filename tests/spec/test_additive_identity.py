@@ -19,7 +19,7 @@ from pipeline.spec.identity import (
 )
 from pipeline.spec.parse import parsed
 from pipeline.spec.policy import ObservationMask
-from pipeline.spec.sweep import SweepSpec
+from pipeline.spec.sweep import SweepSpec, renamed
 from tests.spec import freeze
 
 REMEDY = (
@@ -106,7 +106,7 @@ def test_under_the_methods_of_a_lock_a_part_has_the_identity_it_had_then():
 @pytest.mark.parametrize("name", freeze.LOCKED)
 def test_what_a_lock_held_leads_to_the_ids_that_its_runs_have(name):
     locked = yaml.safe_load((freeze.GOLDEN / f"{name}.yaml").read_text())
-    assert freeze.run_ids(parsed(SweepSpec, locked)) == freeze.golden(freeze.IDS)[name]
+    assert freeze.run_ids(parsed(SweepSpec, renamed(locked))) == freeze.golden(freeze.IDS)[name]
 
 
 @pytest.mark.parametrize("name", sorted(freeze.golden(freeze.IDS)))

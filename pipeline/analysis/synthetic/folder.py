@@ -308,12 +308,14 @@ def _lock(sweep: SyntheticSweep, instances: Instances, plan: AnalysisPlan | None
             "name": "synthetic",
             "benchmark": {"name": "synthetic"},
             "models": {name: {"name": name, **model} for name in sweep.models},
-            "agent": {
-                "name": "synthetic",
-                **dict.fromkeys(
-                    ("system_template", "instance_template", "observation_template",
-                     "format_error_template"), "-"
-                ),
+            "agents": {
+                "synthetic": {
+                    "name": "synthetic",
+                    **dict.fromkeys(
+                        ("system_template", "instance_template", "observation_template",
+                         "format_error_template"), "-"
+                    ),
+                },
             },
             "arms": {
                 name: {"name": name, "policy": {"kind": arm.policy, **arm.parameters}}
