@@ -18,13 +18,13 @@ def our_run(base_url: str) -> STEP:
     from pipeline.agent.caller import RequestIdentity
     from pipeline.agent.rollout import run_agent
     from pipeline.agent.session import ArmParts, ServedModel, Watch
-    from pipeline.context.elide import elide
-    from pipeline.context.full_history import FullHistoryPolicy
+    from pipeline.arms.full_history import FullHistoryPolicy
     from pipeline.protocols import CommandResult
     from pipeline.serving.client import HttpCompleter
     from pipeline.serving.tokens import token_counter
     from pipeline.spec.agent import AgentSpec
     from pipeline.spec.model import ModelSpec
+    from pipeline.views.elide import elide
 
     conf = Path(__file__).resolve().parents[1] / "conf" / "agent" / "mini.yaml"
     agent = yaml.safe_load(conf.read_text())

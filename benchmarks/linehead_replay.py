@@ -23,12 +23,12 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.context.line_scores import FIELD, LineScores, decoded, request_params
 from pipeline.host.environment import environment
 from pipeline.linehead.prompts import template_message
 from pipeline.linehead.sources import recorded_runs
 from pipeline.planning.config import sweep_spec
 from pipeline.serving.server import VllmServer
+from pipeline.views.line_scores import FIELD, LineScores, decoded, request_params
 
 MIN_CHARS = 500
 """Shorter outputs are not asked about; the arm's default."""

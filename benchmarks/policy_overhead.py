@@ -16,9 +16,13 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.context.policies import policy_for
-from pipeline.protocols import AuxReply, AuxRequest, CallKind, RequestedToolCall
-from pipeline.records.trajectory import (
+from pipeline.serving.tokens import token_counter
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.deletion_grid import deletion_grid
+from pipeline.spec.parse import parsed
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall
+from pipeline.views.trajectory import (
     Decision,
     Edit,
     Message,
@@ -28,10 +32,6 @@ from pipeline.records.trajectory import (
     Trajectory,
     merged,
 )
-from pipeline.serving.tokens import token_counter
-from pipeline.spec.arm import ArmSpec
-from pipeline.spec.deletion_grid import deletion_grid
-from pipeline.spec.parse import parsed
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "arm"
 COUNTER = token_counter("chars/3.6")

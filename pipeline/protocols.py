@@ -3,12 +3,11 @@
 Every Protocol here has at least two implementations. Nothing in this module does anything.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
-from pipeline.records.trajectory import Edit, Edits, Message, Trajectory
+from pipeline.views.policy import PruneRequest, RequestedToolCall
 
 # --- sandboxes -----------------------------------------------------------------------------------
 WHOLE_LIMIT_BYTES = 32 << 20
@@ -91,18 +90,6 @@ class SandboxFactory(Protocol):
 
 
 # --- the model -----------------------------------------------------------------------------------
-class CallKind(StrEnum):
-    """Why the model was called. Values are on disk."""
-
-    STEP = "step"
-    CLEANUP = "cleanup"
-    SUMMARY = "summary"
-    PRUNE = "prune"
-    JUDGE = "judge"
-    LINES = "lines"
-    """Asked of the arm's line pruner and not of the model: no row of `calls`."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRequest:
     """One request to a chat-completions server.
@@ -123,17 +110,6 @@ class ChatRequest:
     cache_salt: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further body fields, such as `structured_outputs`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestedToolCall:
-    """A tool call as the model wrote it; the arguments may be no valid JSON."""
-
-    id: str
-    name: str
-    arguments: str
-    lone_surrogates: int = 0
-    """Halves of surrogate pairs in the arguments as they came; U+FFFD stands in their place."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,78 +151,9 @@ class Completer(Protocol):
         ...
 
 
-class TokenCounter(Protocol):
-    """Counts tokens offline. `name` goes into `runs.token_counter`."""
-
-    name: str
-
-    def count(self, text: str) -> int:
-        """Return the number of tokens of `text`, special tokens aside."""
-        ...
-
-
-# --- policies ------------------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuxRequest:
-    """A call that a policy wants made on behalf of its arm."""
-
-    kind: CallKind
-    edits: Sequence[Edit] = ()
-    """Edits laid over the current view for this call only (the cleanup prompt, for one)."""
-    messages: Sequence[Mapping[str, Any]] | None = None
-    """A conversation of its own instead of the current view (a summary, for one)."""
-    tool_choice: str | Mapping[str, Any] | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    outputs: Sequence["PruneRequest"] = ()
-    """What the arm's line pruner is to judge, for `CallKind.LINES`; nothing else is sent then."""
-    pruner: str = ""
-    """Which pruner that is, its parameters included: another one's answer is no answer."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuxReply:
-    """The answer to an `AuxRequest`, as kept in the trajectory's `decisions`."""
-
-    kind: CallKind
-    content: str
-    tool_calls: tuple[RequestedToolCall, ...] = ()
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-Ask = Callable[[AuxRequest], AuxReply]
-
-
-class Policy(Protocol):
-    """An arm's rule for what the model still sees.
-
-    `decide` is called once before every step call. It is pure: the same trajectory, standing
-    edits and answers give the same result. It returns only what is new; an edit for a message
-    part that has one replaces it, anything else stays as it stands.
-    """
-
-    def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
-        """Return the edits to add before the next step call."""
-        ...
-
-
 # --- line pruners --------------------------------------------------------------------------------
 class PrunerError(Exception):
     """A line pruner could not judge an output: it is shown whole, and that is recorded."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PruneRequest:
-    """What a line pruner is given: one output, as the model would see it."""
-
-    message_index: int
-    history: Sequence[Message]
-    """Everything before the output."""
-    command: str | None
-    text: str
-    query: str | None = None
-    """What the agent is looking for; None where nobody knows."""
 
 
 class LinePruner(Protocol):
@@ -258,41 +165,4 @@ class LinePruner(Protocol):
         Raises:
             PrunerError: it cannot tell; the run goes on with the whole output.
         """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerQuestion:
-    """What a policy wants of the server beside the answer to a step call."""
-
-    kind: str
-    """Of the decision that keeps the server's answer."""
-    messages: Sequence[int]
-    """The messages it is about."""
-    params: Mapping[str, Any]
-    """Sent as `kv_transfer_params`."""
-
-
-@runtime_checkable
-class AsksServer(Protocol):
-    """A policy that needs something from inside the server, such as scores of new outputs.
-
-    The answer comes with the step call's own, and is kept in the trajectory's `decisions` (JSON:
-    `messages`, `answer`) before `decide` runs again.
-    """
-
-    def server_question(self, trajectory: Trajectory, standing: Edits) -> ServerQuestion | None:
-        """Return what to send along with the next step call."""
-        ...
-
-
-@runtime_checkable
-class KeepsFiles(Protocol):
-    """A policy whose edits name files in the sandbox, for the agent to read what it no longer sees.
-
-    They are written before the step call that shows the edits.
-    """
-
-    def kept_files(self, trajectory: Trajectory, edits: Sequence[Edit]) -> Mapping[str, str]:
-        """Return the text of every file that `edits` name, by its path outside the repository."""
         ...

@@ -27,21 +27,21 @@ from typing import Any, get_args
 
 import yaml
 
-from pipeline.context.pricing import PriceList, price_lists
-from pipeline.context.replay import Recording, Replayer, ReplaySettings, StepCall
-from pipeline.context.replay_choices import RULES, AnswerLengths
-from pipeline.context.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
-from pipeline.context.template import TemplateRules
-from pipeline.protocols import TokenCounter
+from pipeline.accounting.pricing import PriceList, price_lists
+from pipeline.accounting.template import TemplateRules
 from pipeline.records.layout import Layout
 from pipeline.records.mini_traj import trajectory_from_mini
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Edit
+from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
+from pipeline.replaying.replay_choices import RULES, AnswerLengths
+from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
 from pipeline.serving.tokens import token_counter
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
+from pipeline.views.policy import TokenCounter
+from pipeline.views.trajectory import Edit
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 

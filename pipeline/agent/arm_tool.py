@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.agent.tool import Action, ToolResult
-from pipeline.protocols import RequestedToolCall, Sandbox
-from pipeline.records.trajectory import Trajectory
+from pipeline.protocols import Sandbox
+from pipeline.views.policy import RequestedToolCall
+from pipeline.views.trajectory import Trajectory
 
 ToolAnswer = Callable[[Trajectory, str, str], str | None]
 """(trajectory, tool name, arguments as written) -> result text; None where it may not act now."""

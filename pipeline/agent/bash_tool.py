@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.agent.tool import Action, ToolResult
-from pipeline.protocols import RequestedToolCall, Sandbox
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT
+from pipeline.protocols import Sandbox
+from pipeline.views.focus import FOCUS_ARGUMENT
+from pipeline.views.policy import RequestedToolCall
 
 BASH = "bash"
 

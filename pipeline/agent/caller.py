@@ -10,21 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.agent.encoded_view import EncodedView, encoded
-from pipeline.protocols import (
-    CallKind,
-    ChatReply,
-    ChatRequest,
-    Completer,
-    RequestedToolCall,
-    TokenCounter,
-)
+from pipeline.protocols import ChatReply, ChatRequest, Completer
 from pipeline.records.failure import ContextOverflowError, InfraError
 from pipeline.records.full_window import FullWindow
 from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import OVERFLOW, CallRecord, text_sha256
-from pipeline.records.trajectory import Edit, ToolCall
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.run import request_seed
+from pipeline.views.policy import CallKind, RequestedToolCall, TokenCounter
+from pipeline.views.trajectory import Edit, ToolCall
 
 MIN_COMPLETION_TOKENS = 64
 """With less room than this for an answer, the window counts as full."""

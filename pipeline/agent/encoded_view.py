@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.protocols import TokenCounter
-from pipeline.records.trajectory import Edit, Edits, Message, Part, Trajectory, chat_message
+from pipeline.views.policy import TokenCounter
+from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, chat_message
 
 
 def encoded(value: Any) -> bytes:

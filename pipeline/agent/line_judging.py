@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pipeline.protocols import AuxRequest, LinePruner, PruneRequest, PrunerError
+from pipeline.protocols import LinePruner, PrunerError
 from pipeline.records.json_columns import json_text
+from pipeline.views.policy import AuxRequest, PruneRequest
 
 MAX_ERROR_CHARS = 300
 

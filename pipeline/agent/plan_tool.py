@@ -9,7 +9,8 @@ from typing import Any
 
 from pipeline.agent.planctl import TOOL_NAME, Plan, PlanError, PlanMove, PlanRequest, moved, refused
 from pipeline.agent.tool import Action, ToolResult
-from pipeline.protocols import RequestedToolCall, Sandbox
+from pipeline.protocols import Sandbox
+from pipeline.views.policy import RequestedToolCall
 
 PLANCTL_TOOL: Mapping[str, Any] = {
     "type": "function",

@@ -10,20 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pipeline.agent.caller import Caller, kept_calls
 from pipeline.agent.encoded_view import EncodedView
 from pipeline.agent.line_judging import judgement
-from pipeline.protocols import (
-    AsksServer,
-    AuxReply,
-    AuxRequest,
-    CallKind,
-    ChatReply,
-    KeepsFiles,
-    LinePruner,
-    Policy,
-)
+from pipeline.protocols import ChatReply, LinePruner
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import PRUNER_DECISION
-from pipeline.records.trajectory import Decision, Edit, ToolCall
+from pipeline.views.policy import AsksServer, AuxReply, AuxRequest, CallKind, KeepsFiles, Policy
+from pipeline.views.trajectory import Decision, Edit, ToolCall
 
 Upload = Callable[[bytes, str], None]
 """Writes a file in the sandbox: content, path."""

@@ -19,8 +19,8 @@ from pipeline.agent.session import ArmParts, Elide, ServedModel, Session, Watch
 from pipeline.protocols import Sandbox
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Decision, Message, PlanEvent
 from pipeline.spec.agent import AgentSpec
+from pipeline.views.trajectory import Decision, Message, PlanEvent
 
 AGENT_SIDE_ERRORS = (
     ValueError,

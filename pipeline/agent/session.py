@@ -16,12 +16,13 @@ from pipeline.agent.ending import EndedError, at_limit
 from pipeline.agent.plan_tool import PlanTool
 from pipeline.agent.policy_turn import PolicyTurn, Upload
 from pipeline.agent.tool import Action, Tool, ToolResult
-from pipeline.protocols import ChatReply, Completer, LinePruner, Policy, Sandbox, TokenCounter
+from pipeline.protocols import ChatReply, Completer, LinePruner, Sandbox
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Edit, Message, Part, PlanEvent, ToolCall, Trajectory
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.model import ModelSpec
+from pipeline.views.policy import Policy, TokenCounter
+from pipeline.views.trajectory import Edit, Message, Part, PlanEvent, ToolCall, Trajectory
 
 Elide = Callable[[Message], Edit | None]
 """The shortening of very long outputs that every arm shares."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipeline.agent.planctl import PlanChange
-from pipeline.protocols import ChatReply, CommandResult, RequestedToolCall, Sandbox
+from pipeline.protocols import ChatReply, CommandResult, Sandbox
+from pipeline.views.policy import RequestedToolCall
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

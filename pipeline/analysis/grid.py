@@ -16,8 +16,8 @@ from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.bootstrap import Estimate, mean_differences, ratios_of_sums, seed_means
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import Group
+from pipeline.arms.deletion import Deletion
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import Deletion
 
 Cell = Mapping[str, str]
 """Dimension to level of one arm."""

@@ -37,7 +37,6 @@ from pipeline.records.columns import MESSAGES
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock
 from pipeline.spec.analysis import AnalysisPlan
-from pipeline.spec.policy import FullHistory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,11 +179,7 @@ def study_of(
 def _acting_arms(lock: Lock | None) -> list[str]:
     """Return the arms whose policy is meant to take something out of the view."""
     arms = lock.spec.arms.items() if lock else ()
-    return [
-        name
-        for name, arm in arms
-        if not isinstance(arm.policy, FullHistory) and getattr(arm.policy, "apply", True)
-    ]
+    return [name for name, arm in arms if arm.policy.prunes]
 
 
 def opened_study(

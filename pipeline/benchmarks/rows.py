@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.spec.identity import digest_of, science_of
+from pipeline.fields.identity import digest_of, science_of
 
 CLASSIC_COLUMNS = (
     "repo",

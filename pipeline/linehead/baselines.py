@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, FloatArray, IntArray
 from pipeline.linehead.lengths import N_BUCKETS, length_bucket
 from pipeline.linehead.linear import logistic_regression
 from pipeline.linehead.metrics import LineScored
+from pipeline.views.kept_lines import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pipeline.context.kept_lines import BoolArray, IntArray, TokenLines
 from pipeline.host.files import read_json, replace_bytes
+from pipeline.views.kept_lines import BoolArray, IntArray, TokenLines
 
 FEATURES_VERSION = 1
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from pipeline.context.kept_lines import split_lines
 from pipeline.linehead.backbone import DTYPES, Backbone, loaded_backbone
 from pipeline.linehead.feature_store import FeatureWriter
 from pipeline.linehead.label_table import LabelledOutput, LabelSet, read_labels
@@ -21,6 +20,7 @@ from pipeline.linehead.prompts import Prompt, PromptError, PromptMaker, renders_
 from pipeline.linehead.served_backbone import served_backbone
 from pipeline.linehead.settings import FeatureJob
 from pipeline.linehead.sources import RecordedRun, recorded_runs
+from pipeline.views.kept_lines import split_lines
 
 TELL_EVERY_S = 10.0
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.context.kept_lines import count_lines
 from pipeline.linehead.asking import AskReport, Question, ask_all
 from pipeline.linehead.config import ConfigError
 from pipeline.linehead.judge_prompt import Answer, judge_messages, parsed_answer
@@ -16,6 +15,7 @@ from pipeline.linehead.settings import JudgeSettings
 from pipeline.protocols import Completer
 from pipeline.serving.client import HttpCompleter
 from pipeline.spec.model import ModelSpec, SamplingSpec
+from pipeline.views.kept_lines import count_lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, split_lines
 from pipeline.linehead.asking import AnswerError, json_in, number_in
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import JudgeSettings
-from pipeline.records.trajectory import Message
+from pipeline.views.kept_lines import BoolArray, split_lines
+from pipeline.views.trajectory import Message
 
 SYSTEM = """\
 You label training data for a tool that shortens command outputs for a coding agent. You are shown

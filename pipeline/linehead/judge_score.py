@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, split_lines
 from pipeline.linehead.asking import AskReport, Question, ask_all, json_in, number_in
 from pipeline.linehead.config import ConfigError
 from pipeline.linehead.judge import judge_completer
 from pipeline.linehead.label_table import LabelledOutput, read_labels
 from pipeline.linehead.settings import EvalJob
+from pipeline.views.kept_lines import BoolArray, split_lines
 
 JOURNAL = "judge.answers.jsonl"
 

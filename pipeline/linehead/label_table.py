@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.context.kept_lines import BoolArray
 from pipeline.host.files import replace_bytes
 from pipeline.linehead.samples import Sample
 from pipeline.records.run_record import text_sha256
+from pipeline.views.kept_lines import BoolArray
 
 LABELS_VERSION = 1
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, FloatArray
+from pipeline.views.kept_lines import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,14 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.context.kept_lines import (
-    BoolArray,
-    FloatArray,
-    TokenLines,
-    gaps_filled,
-    kept_lines,
-)
 from pipeline.linehead.lengths import bucket_name, length_bucket
+from pipeline.views.kept_lines import BoolArray, FloatArray, TokenLines, gaps_filled, kept_lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, FloatArray
 from pipeline.host.files import replace_bytes
 from pipeline.linehead.feature_store import Features, FeatureStore, open_store
 from pipeline.linehead.linear import discriminant, logistic_regression
@@ -21,6 +20,7 @@ from pipeline.linehead.metrics import auc, line_metrics, plain_metrics
 from pipeline.linehead.probe_figure import draw_probe
 from pipeline.linehead.settings import ProbeJob
 from pipeline.linehead.split import split_of
+from pipeline.views.kept_lines import BoolArray, FloatArray
 
 MAX_LINES = 40_000
 """Lines the rules are fitted on at most; more change nothing and fill the memory."""

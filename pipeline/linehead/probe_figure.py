@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, FloatArray
 from pipeline.linehead.metrics import auc
+from pipeline.views.kept_lines import BoolArray, FloatArray
 
 _KEPT, _DROPPED = "#0072B2", "#D55E00"
 

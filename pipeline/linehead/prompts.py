@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.context.kept_lines import OutputTokens, TokenLines, count_lines, output_tokens
-from pipeline.records.trajectory import Message, Trajectory
+from pipeline.views.kept_lines import OutputTokens, TokenLines, count_lines, output_tokens
+from pipeline.views.trajectory import Message, Trajectory
 
 _HEAD_MESSAGES = 2
 """System and task messages, which no trimming takes."""

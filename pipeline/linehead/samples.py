@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipeline.context.kept_lines import count_lines
 from pipeline.linehead.settings import SampleSettings
 from pipeline.linehead.sources import RecordedRun
+from pipeline.views.kept_lines import count_lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

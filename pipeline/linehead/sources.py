@@ -17,7 +17,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.mini_traj import trajectory_from_mini
 from pipeline.records.patch import patch_in
 from pipeline.records.rebuild import RunTables, all_run_tables, message_from, tool_lists
-from pipeline.records.trajectory import Edit, Message, Part, Trajectory, merged, shown_content
+from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged, shown_content
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

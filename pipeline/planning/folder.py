@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pipeline.fields.identity import science_of
 from pipeline.host.files import create_exclusive, replace_bytes
 from pipeline.planning.prepare import Prepared
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Extension, Lock, lock_text, read_lock, read_rows, rows_bytes
 from pipeline.records.plan import PlannedRun, plan_bytes, read_plan
-from pipeline.spec.identity import science_of
 
 Opened = Literal["new", "relocked", "resumed", "extended"]
 """`relocked`: locked before with other settings, and nothing was submitted since."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pipeline.fields.identity import digest_of
 from pipeline.records.lock import cells_of
 from pipeline.records.plan import PlannedRun
-from pipeline.spec.identity import digest_of
 from pipeline.spec.run import Cell, run_id, slugged
 from pipeline.spec.sweep import SweepSpec
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.agent.scaffold import scaffold_names
+from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
@@ -14,8 +15,6 @@ from pipeline.planning.slurm_site import unusable_words
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
-from pipeline.spec.line_pruner import LinePrunerSpec
-from pipeline.spec.policy import SwePrunerPro
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000
@@ -107,7 +106,7 @@ def _donors(spec: SweepSpec, name: str, donor: str | None) -> Iterator[Problem]:
 def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:
     text_mode = any(model.mode == "text" for model in spec.models.values())
     for name, arm in spec.arms.items():
-        if isinstance(arm.policy, LinePrunerSpec) and not spec.dry_run:
+        if isinstance(arm.policy, LinePruning) and not spec.dry_run:
             for parameter, message in missing_parts_of_pruner(arm.policy, text_mode=text_mode):
                 named = message.replace("arms.ARM.", f"arms.{name}.")
                 yield Problem(field=f"arms.{name}.policy.{parameter}", message=named)
@@ -115,7 +114,7 @@ def _line_pruners(spec: SweepSpec) -> Iterator[Problem]:
 
 def _line_heads(spec: SweepSpec) -> Iterator[Problem]:
     """Yield the servers that are known to have no line head for the arms that go by one."""
-    arms = [name for name, arm in spec.arms.items() if isinstance(arm.policy, SwePrunerPro)]
+    arms = [name for name, arm in spec.arms.items() if arm.policy.needs_head]
     for name, model in spec.models.items():
         # What a server has that is running already cannot be known here.
         if not arms or spec.dry_run or model.kind == "endpoint":

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.benchmarks.registry import benchmark_rows
 from pipeline.benchmarks.rows import image_reference, row_sha256, select_rows, stratified
+from pipeline.fields.identity import digest_of, identity_of, methods_of
 from pipeline.planning.grid import planned_runs
 from pipeline.planning.provenance import CHECKOUT, git_state, package_versions, site_facts
 from pipeline.records.lock import Lock, StagedModel
@@ -17,7 +18,6 @@ from pipeline.records.plan import PlannedRun
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.command import located
 from pipeline.serving.staged import ModelFilesError, image_sha256, read_manifest
-from pipeline.spec.identity import digest_of, identity_of, methods_of
 from pipeline.spec.sweep import SweepSpec
 
 

@@ -9,18 +9,19 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.spec.line_pruner import LinePrunerSpec, LocalPruner, SwePruner
+from pipeline.arms.line_pruning import LinePruning, LocalPruning, ServedPruning
 
 PACKAGES = ("torch", "transformers")
 
 
-def missing_parts(spec: LinePrunerSpec, *, text_mode: bool = False) -> Iterator[tuple[str, str]]:
+def missing_parts(spec: LinePruning, *, text_mode: bool = False) -> Iterator[tuple[str, str]]:
     """Yield what the pruner lacks here, as (parameter, what is wrong and what to do).
 
     A model without a staged folder is looked for in the hub's offline cache of this machine.
     """
-    if isinstance(spec, SwePruner):
+    if isinstance(spec, ServedPruning):
         yield from _missing_server(spec, text_mode=text_mode)
+    if not isinstance(spec, LocalPruning):
         return
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -39,7 +40,7 @@ def missing_packages(kind: str, missing: list[str]) -> str:
     )
 
 
-def model_problem(spec: LocalPruner) -> str | None:
+def model_problem(spec: LocalPruning) -> str | None:
     """Return why the pruner's model cannot be loaded from this machine; None where it can."""
     if spec.path is not None or Path(spec.model).is_dir():
         folder = Path(spec.path or spec.model)
@@ -58,14 +59,14 @@ def model_problem(spec: LocalPruner) -> str | None:
     return f"no folder and nothing in the offline cache is called {spec.model}; {_remedy(spec)}"
 
 
-def _remedy(spec: LocalPruner) -> str:
+def _remedy(spec: LocalPruning) -> str:
     return (
         f"stage {spec.model} where there is a network (python -m pipeline.stage model --help) and"
         " name its folder: arms.ARM.policy.path=FOLDER"
     )
 
 
-def _missing_server(spec: SwePruner, *, text_mode: bool) -> Iterator[tuple[str, str]]:
+def _missing_server(spec: ServedPruning, *, text_mode: bool) -> Iterator[tuple[str, str]]:
     if spec.url is None:
         yield (
             "url",
@@ -73,7 +74,7 @@ def _missing_server(spec: SwePruner, *, text_mode: bool) -> Iterator[tuple[str, 
         )
     elif urllib.parse.urlsplit(spec.url).scheme not in ("http", "https"):
         yield "url", f"{spec.url!r} is no http address; write it as http://HOST:PORT"
-    if text_mode:
+    if spec.asks_focus and text_mode:
         yield (
             "kind",
             "its question is an argument of the bash tool, and this model makes no tool calls; "

@@ -9,13 +9,19 @@ No query. Loaded through Transformers (docs/decisions/006).
 
 import numpy as np
 
-from pipeline.protocols import PruneRequest, PrunerError
-from pipeline.pruners.local_model import LocalModel
+from pipeline.arms.llmlingua2 import LlmLingua2
+from pipeline.protocols import PrunerError
+from pipeline.pruners.local_model import LocalModel, Models
 from pipeline.pruners.ranking import best_within, decisions, line_means, spans_of_lines
-from pipeline.spec.line_pruner import LlmLingua2
+from pipeline.views.policy import PruneRequest
 
 KEEP = 1
 """The classifier's label for what is to be kept."""
+
+
+def load(spec: LlmLingua2, models: Models) -> "LlmLingua2Pruner":
+    """Return the pruner of an arm's parameters."""
+    return LlmLingua2Pruner(spec, models(spec, "token_classifier"))
 
 
 class LlmLingua2Pruner:

@@ -6,7 +6,7 @@ decided for an output does not depend on what else goes on. Knows no method.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Literal, TypeVar
@@ -15,13 +15,16 @@ import numpy as np
 import torch
 import transformers
 
-from pipeline.context.kept_lines import IntArray, TokenLines, output_tokens
+from pipeline.arms.line_pruning import LocalPruning
 from pipeline.protocols import PrunerError
-from pipeline.spec.line_pruner import LocalPruner
+from pipeline.views.kept_lines import IntArray, TokenLines, output_tokens
 
 T = TypeVar("T")
 
 Head = Literal["token_classifier", "sequence_classifier", "causal"]
+
+Models = Callable[[LocalPruning, Head], "LocalModel"]
+"""Returns the model of these parameters, loaded once for all pruners that use it alike."""
 
 _CLASSES: dict[Head, str] = {
     "token_classifier": "AutoModelForTokenClassification",
@@ -56,7 +59,7 @@ class LineTokens:
 class LocalModel:
     """A model and its tokenizer. Methods may be called from any thread."""
 
-    def __init__(self, spec: LocalPruner, head: Head) -> None:
+    def __init__(self, spec: LocalPruning, head: Head) -> None:
         """Load the model from a folder or the offline cache.
 
         Raises:

@@ -11,12 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, IntArray, split_lines
-from pipeline.protocols import PruneRequest
+from pipeline.arms.longcodezip import LongCodeZip
 from pipeline.pruners.chunks import function_chunks
-from pipeline.pruners.local_model import LocalModel
+from pipeline.pruners.local_model import LocalModel, Models
 from pipeline.pruners.ranking import decisions
-from pipeline.spec.line_pruner import LongCodeZip
+from pipeline.views.kept_lines import BoolArray, IntArray, split_lines
+from pipeline.views.policy import PruneRequest
+
+
+def load(spec: LongCodeZip, models: Models) -> "LongCodeZipPruner":
+    """Return the pruner of an arm's parameters."""
+    return LongCodeZipPruner(spec, models(spec, "causal"))
 
 
 class LongCodeZipPruner:

@@ -6,21 +6,16 @@ becomes a `PrunerError` here, so that one output is shown whole and the run goes
 
 import threading
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pipeline.context.kept_lines import count_lines
-from pipeline.protocols import LinePruner, PruneRequest, PrunerError
+from pipeline.arms.line_pruning import LinePruning, LocalPruning
+from pipeline.protocols import LinePruner, PrunerError
 from pipeline.pruners.extra import missing_parts
 from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.line_pruner import (
-    LinePrunerSpec,
-    LlmLingua2,
-    LongCodeZip,
-    Rag,
-    SelectiveContext,
-    SwePruner,
-)
+from pipeline.views.kept_lines import count_lines
+from pipeline.views.policy import PruneRequest
 
 if TYPE_CHECKING:
     from pipeline.pruners.local_model import Head, LocalModel
@@ -52,9 +47,9 @@ class PrunerPool:
         """
         self._lock = threading.Lock()
         self._models: dict[tuple[Any, ...], LocalModel] = {}
-        self._pruners: list[tuple[LinePrunerSpec, Guarded]] = []
+        self._pruners: list[tuple[LinePruning, Guarded]] = []
         for arm in arms:
-            if isinstance(arm.policy, LinePrunerSpec):
+            if isinstance(arm.policy, LinePruning):
                 self._add(arm.name, arm.policy)
 
     def of(self, arm: ArmSpec) -> LinePruner | None:
@@ -64,7 +59,7 @@ class PrunerPool:
             NodeError: its server is gone. A run must not begin without it: it would end as one of
                 the whole history, and be taken for the arm's.
         """
-        if not isinstance(arm.policy, LinePrunerSpec):
+        if not isinstance(arm.policy, LinePruning):
             return None
         with self._lock:
             known = next((p for spec, p in self._pruners if spec == arm.policy), None)
@@ -76,7 +71,7 @@ class PrunerPool:
             raise _unusable(arm.name, error) from error
         return pruner
 
-    def _add(self, name: str, spec: LinePrunerSpec) -> "Guarded":
+    def _add(self, name: str, spec: LinePruning) -> "Guarded":
         for parameter, problem in missing_parts(spec):
             named = problem.replace("arms.ARM.", f"arms.{name}.")
             raise NodeError(f"arms.{name}.policy.{parameter}: {named}")
@@ -89,29 +84,13 @@ class PrunerPool:
         self._pruners.append((spec, pruner))
         return pruner
 
-    def _loaded(self, spec: LinePrunerSpec) -> LinePruner:
-        # The modules of local pruners import PyTorch.
-        if isinstance(spec, SwePruner):
-            from pipeline.pruners.swe_pruner import SwePrunerClient
+    def _loaded(self, spec: LinePruning) -> LinePruner:
+        # Each kind's pruner is in the module of that name; those of local ones import PyTorch.
+        module = import_module(f"pipeline.pruners.{spec.kind}")
+        pruner: LinePruner = module.load(spec, self._model)
+        return pruner
 
-            return SwePrunerClient(spec)
-        if isinstance(spec, LlmLingua2):
-            from pipeline.pruners.llmlingua2 import LlmLingua2Pruner
-
-            return LlmLingua2Pruner(spec, self._model(spec, "token_classifier"))
-        if isinstance(spec, Rag):
-            from pipeline.pruners.rag import RagPruner
-
-            return RagPruner(spec, self._model(spec, "sequence_classifier"))
-        if isinstance(spec, SelectiveContext):
-            from pipeline.pruners.selective_context import SelectiveContextPruner
-
-            return SelectiveContextPruner(spec, self._model(spec, "causal"))
-        from pipeline.pruners.longcodezip import LongCodeZipPruner
-
-        return LongCodeZipPruner(spec, self._model(spec, "causal"))
-
-    def _model(self, spec: LlmLingua2 | SelectiveContext | LongCodeZip | Rag, head: "Head") -> Any:
+    def _model(self, spec: LocalPruning, head: "Head") -> "LocalModel":
         from pipeline.pruners.local_model import LocalModel
 
         key = (head, spec.model, spec.revision, spec.path, spec.device, spec.dtype)

@@ -6,11 +6,17 @@ and ran; without one nothing is pruned, nor where all windows would stay anyway.
 
 import numpy as np
 
-from pipeline.context.kept_lines import split_lines
-from pipeline.protocols import PruneRequest, PrunerError
-from pipeline.pruners.local_model import LocalModel
+from pipeline.arms.rag import Rag
+from pipeline.protocols import PrunerError
+from pipeline.pruners.local_model import LocalModel, Models
 from pipeline.pruners.ranking import covered, decisions, line_windows
-from pipeline.spec.line_pruner import Rag
+from pipeline.views.kept_lines import split_lines
+from pipeline.views.policy import PruneRequest
+
+
+def load(spec: Rag, models: Models) -> "RagPruner":
+    """Return the pruner of an arm's parameters."""
+    return RagPruner(spec, models(spec, "sequence_classifier"))
 
 
 class RagPruner:

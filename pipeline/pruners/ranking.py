@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, FloatArray, IntArray, TokenLines
+from pipeline.views.kept_lines import BoolArray, FloatArray, IntArray, TokenLines
 
 
 def line_means(scores: FloatArray, lines: TokenLines) -> FloatArray:

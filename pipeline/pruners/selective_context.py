@@ -8,10 +8,15 @@ windows that overlap by a quarter, so that every token but the first ones has a 
 
 import numpy as np
 
-from pipeline.protocols import PruneRequest
-from pipeline.pruners.local_model import LocalModel
+from pipeline.arms.selective_context import SelectiveContext
+from pipeline.pruners.local_model import LocalModel, Models
 from pipeline.pruners.ranking import best_within, decisions, line_means, overlapping
-from pipeline.spec.line_pruner import SelectiveContext
+from pipeline.views.policy import PruneRequest
+
+
+def load(spec: SelectiveContext, models: Models) -> "SelectiveContextPruner":
+    """Return the pruner of an arm's parameters."""
+    return SelectiveContextPruner(spec, models(spec, "causal"))
 
 
 class SelectiveContextPruner:

@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.context.kept_lines import BoolArray, count_lines, split_lines
-from pipeline.protocols import PruneRequest, PrunerError
+from pipeline.arms.swe_pruner import SwePruner
+from pipeline.protocols import PrunerError
 from pipeline.pruners.ranking import decisions
 from pipeline.serving.connections import Connections, NotSentError, TransientError
-from pipeline.spec.line_pruner import SwePruner
+from pipeline.views.kept_lines import BoolArray, count_lines, split_lines
+from pipeline.views.policy import PruneRequest
 
 TRIES = 3
 CONNECT_TIMEOUT_S = 10.0
+
+
+def load(spec: SwePruner, models: object) -> "SwePrunerClient":  # noqa: ARG001
+    """Return the pruner of an arm's parameters; its model is in a server of its own."""
+    return SwePrunerClient(spec)
 
 
 class SwePrunerClient:

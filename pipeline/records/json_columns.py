@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Edit, Part, ToolCall, tool_calls_as_sent
+from pipeline.views.trajectory import Edit, Part, ToolCall, tool_calls_as_sent
 
 
 def json_text(value: Any) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from pipeline.spec.identity import METHOD_VERSION, method_of, part_name, parts_of
+from pipeline.fields.identity import METHOD_VERSION, method_of, part_name, parts_of
 from pipeline.spec.parse import SpecError, parsed, plain
 from pipeline.spec.run import Cell
 from pipeline.spec.sweep import SweepSpec, renamed

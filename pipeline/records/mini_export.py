@@ -14,7 +14,7 @@ from pipeline.records.mini_traj import FORMAT, text_of, tool_calls_of
 from pipeline.records.pruning import SHARED_REASONS
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord, RunRecord
-from pipeline.records.trajectory import Edit, Message, tool_calls_as_sent
+from pipeline.views.trajectory import Edit, Message, tool_calls_as_sent
 
 OURS = "planprune"
 """The key under which our own facts lie."""

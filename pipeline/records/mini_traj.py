@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.records.failure import FailureClass
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Message, ToolCall, Trajectory
+from pipeline.views.trajectory import Message, ToolCall, Trajectory
 
 FORMAT = "mini-swe-agent-1.1"
 

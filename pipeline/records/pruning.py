@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord
-from pipeline.records.trajectory import Message, Part
+from pipeline.views.trajectory import Message, Part
 
 SHARED_REASONS = frozenset({"elide", "stamp"})
 """Reasons of edits that take nothing away from one arm alone: the elision that all arms share, and

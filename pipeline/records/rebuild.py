@@ -26,7 +26,7 @@ from pipeline.records.rows import Row
 from pipeline.records.run_record import OVERFLOW, PRUNER_DECISION, CallRecord, RunRecord
 from pipeline.records.schema import check_version
 from pipeline.records.states import RunState
-from pipeline.records.trajectory import (
+from pipeline.views.trajectory import (
     Decision,
     Edit,
     Message,

@@ -11,7 +11,7 @@ from pipeline.records.json_columns import json_text, tool_calls_text, view_edits
 from pipeline.records.patch import patch_cells
 from pipeline.records.pruning import prunings_of
 from pipeline.records.run_record import CallRecord, RunRecord
-from pipeline.records.trajectory import Message
+from pipeline.views.trajectory import Message
 
 STEP = "step"
 CLEANUP = "cleanup"

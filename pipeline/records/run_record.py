@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.records.failure import FailureClass
 from pipeline.records.patch import Patch, patch_bytes
-from pipeline.records.trajectory import Decision, Edit, Message, PlanEvent, ToolCall, Trajectory
+from pipeline.views.trajectory import Decision, Edit, Message, PlanEvent, ToolCall, Trajectory
 
 
 def text_sha256(text: str) -> str:

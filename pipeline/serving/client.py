@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.host.proxies import Proxy, proxy_for
-from pipeline.protocols import ChatReply, ChatRequest, RequestedToolCall
+from pipeline.protocols import ChatReply, ChatRequest
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.records.full_window import full_window_of
 from pipeline.serving.connections import Connections, NotSentError, TransientError
 from pipeline.spec.model import ModelSpec
+from pipeline.views.policy import RequestedToolCall
 
 MAX_SALT_CHARS = 128
 _NOT_IN_A_SALT = frozenset("@/\\\0")

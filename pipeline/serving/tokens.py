@@ -12,9 +12,9 @@ from typing import Any
 from zlib import crc32
 
 from pipeline.host.proxies import Proxy
-from pipeline.protocols import TokenCounter
 from pipeline.records.failure import ServerError
 from pipeline.serving.connections import fetched
+from pipeline.views.policy import TokenCounter
 
 CHARACTERS_PER_TOKEN = 3.6
 """Mean over code and shell output under Qwen3's vocabulary (METHODS 1)."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pipeline.spec.bounds import Count, Natural, Seconds
-from pipeline.spec.identity import Runtime, Science, added_science
+from pipeline.fields.bounds import Count, Natural, Seconds
+from pipeline.fields.identity import Runtime, Science, added_science
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ prints carries the word "exploratory".
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.spec.bounds import Count, Share
-from pipeline.spec.identity import Science
+from pipeline.fields.bounds import Count, Share
+from pipeline.fields.identity import Science
 
 RefetchSource = Literal["one", "union"]
 """Whether one earlier read must have shown a re-fetch's lines, or the earlier reads together."""

@@ -1,17 +1,15 @@
-"""An arm: a context policy with its parameters, and what it needs from the rest of the run.
+"""An arm as a sweep has it: a policy's parameters, with a name, seeds and perhaps a budget.
 
-Which tools the model is offered and in which phase a run may start follow from the arm alone, so
-they are answered here. How a policy decides is `pipeline/context`.
+What a policy is and does is in the file of its kind in `pipeline/arms`.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.spec.bounds import Amount
-from pipeline.spec.identity import Runtime, Science
-from pipeline.spec.line_pruner import SwePruner
-from pipeline.spec.policy import DiscardAnytime, PlanPrune, PlanPruneCached, PolicySpec
-from pipeline.spec.strict import Strict
+from pipeline.arms.table import PolicySpec
+from pipeline.fields.bounds import Amount
+from pipeline.fields.identity import Runtime, Science
+from pipeline.fields.strict import Strict
 
 MatchOn = Literal["mean_prompt", "peak", "removed_tokens", "total_input"]
 
@@ -54,36 +52,3 @@ class ArmSpec(Strict):
     def phase(self) -> int:
         """2 where runs of another arm must be finished before one of this arm can start."""
         return 1 if self.matched_to is None else 2
-
-    @property
-    def has_cleanup(self) -> bool:
-        """True where the harness asks the model what it no longer needs."""
-        match self.policy:
-            case PlanPrune(choose=choose):
-                return choose == "model"
-            case PlanPruneCached():
-                return True
-            case _:
-                return False
-
-    @property
-    def context_tools(self) -> tuple[str, ...]:
-        """Names of the tools this arm adds to the list, which stays the same through a run."""
-        tools = []
-        if self.has_cleanup or isinstance(self.policy, DiscardAnytime):
-            tools.append("prune_observations")
-        if isinstance(self.policy, PlanPrune) and self.policy.recall:
-            tools.append("recall")
-        return tuple(tools)
-
-    @property
-    def asks_focus(self) -> bool:
-        """True where the bash tool takes the question that the arm's line pruner needs."""
-        return isinstance(self.policy, SwePruner)
-
-    @property
-    def prunes_anytime(self) -> bool:
-        """True where `prune_observations` acts in an ordinary turn, instead of an error."""
-        return isinstance(self.policy, DiscardAnytime) or (
-            isinstance(self.policy, PlanPrune) and self.policy.honour_anytime
-        )

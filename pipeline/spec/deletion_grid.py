@@ -7,8 +7,8 @@ here, so that single arms can be overridden from the command line.
 from itertools import product
 from typing import Literal
 
+from pipeline.arms.deletion import Deletion
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import Deletion
 
 Scope = Literal["reasoning", "output", "both"]
 Timing = Literal["delayed", "immediate"]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.spec.bounds import Amount, Count, Natural, Seconds, Share
-from pipeline.spec.identity import Runtime, Science, added_science
+from pipeline.fields.bounds import Amount, Count, Natural, Seconds, Share
+from pipeline.fields.identity import Runtime, Science, added_science
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.fields.identity import METHOD_VERSION, Science, digest_of, identity_of
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.identity import METHOD_VERSION, Science, digest_of, identity_of
 from pipeline.spec.model import ModelSpec
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.spec.bounds import Amount, Count, Natural, Seconds
-from pipeline.spec.identity import Runtime
+from pipeline.fields.bounds import Amount, Count, Natural, Seconds
+from pipeline.fields.identity import Runtime
 
 
 @dataclass(frozen=True, kw_only=True)

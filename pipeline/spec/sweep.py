@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.fields.bounds import Amount, Count, Seconds
+from pipeline.fields.identity import Runtime, Science
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.bounds import Amount, Count, Seconds
-from pipeline.spec.identity import Runtime, Science
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.site import SiteSpec
 

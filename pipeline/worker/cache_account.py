@@ -1,21 +1,21 @@
 """What of every prompt a perfect prefix cache would have had, put into a finished run's calls.
 
 Owns joining a run's record, as the agent leaves it, with the exact accounting of
-`pipeline.context.cache_cost` (METHODS 4, views a and b); what the server itself reported stands
+`pipeline.accounting.cache_cost` (METHODS 4, views a and b); what the server itself reported stands
 beside it, untouched. Done once, when a run has ended, and linear in its tokens.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pipeline.context.cache_cost import CacheAccount, CallCache, Piece
-from pipeline.context.prompt_pieces import PromptPieces
-from pipeline.context.shown import ShownTokens
-from pipeline.context.template import rendered_prompt
-from pipeline.protocols import TokenCounter
+from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
+from pipeline.accounting.prompt_pieces import PromptPieces
+from pipeline.accounting.template import rendered_prompt
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Edit, Message, Part, Trajectory, merged
 from pipeline.spec.model import ModelSpec
+from pipeline.views.policy import TokenCounter
+from pipeline.views.shown import ShownTokens
+from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged
 
 
 def block_tokens_of(model: ModelSpec) -> int | None:

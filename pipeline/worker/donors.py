@@ -1,12 +1,11 @@
 """What a run of a matched arm gets from its donors: their finished runs set its budget.
 
 Owns reading donors back and measuring them; which runs are donors is decided where the plan is
-read, what a budget does to an arm in `pipeline.context.budget`.
+read, what a budget does to an arm in `pipeline.spec.budget`.
 """
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.context.budget import DonorBudget, Measured, donor_budget
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
 from pipeline.records.pruning import prunings_of
@@ -14,6 +13,7 @@ from pipeline.records.rebuild import recorded_run
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import run_states
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.budget import DonorBudget, Measured, donor_budget
 
 
 class Donors:

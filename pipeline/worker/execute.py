@@ -14,13 +14,9 @@ from typing import Any
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.agent.session import ArmParts, ServedModel, Watch
-from pipeline.context.budget import budgeted
-from pipeline.context.elide import elide
-from pipeline.context.policies import policy_for
-from pipeline.context.tools import context_tool, tool_schemas
+from pipeline.arms.context_tools import context_tool, tool_schemas
 from pipeline.host.environment import environment
 from pipeline.host.files import is_disk_full
-from pipeline.protocols import TokenCounter
 from pipeline.pruners.pool import PrunerPool
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.lock import Lock
@@ -29,8 +25,12 @@ from pipeline.records.run_record import RunRecord
 from pipeline.serving.client import HttpCompleter, completer_for
 from pipeline.serving.tokens import ServedTokens, token_counter
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.budget import budgeted
 from pipeline.spec.model import ModelSpec
+from pipeline.spec.policies import policy_for
 from pipeline.spec.run import request_seed
+from pipeline.views.elide import elide
+from pipeline.views.policy import TokenCounter
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.cache_account import with_cache_account
 from pipeline.worker.donors import Donors
@@ -150,10 +150,10 @@ def _rolled_out(
                 arm=ArmParts(
                     policy=policy,
                     plan=arm.plan,
-                    tools=tool_schemas(arm),
-                    answer=context_tool(arm),
+                    tools=tool_schemas(arm.policy),
+                    answer=context_tool(arm.policy),
                     pruner=pruner,
-                    asks_focus=arm.asks_focus,
+                    asks_focus=arm.policy.asks_focus,
                 ),
                 elide=partial(elide, limit_chars=agent.elide_chars),
                 watch=Watch(now=bench.now, should_stop=bench.should_stop),

@@ -4,7 +4,7 @@ Where the server returns token ids, the common prefix is exact (METHODS 4 a); te
 near it. The ids themselves are not kept: a run's prompts add up to millions.
 """
 
-from pipeline.context.prefix_tree import IdPrefix
+from pipeline.accounting.prefix_tree import IdPrefix
 from pipeline.protocols import ChatReply, ChatRequest, Completer
 
 

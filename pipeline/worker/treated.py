@@ -6,12 +6,12 @@ Kept under `extra`, so that a baseline cannot silently run pruned, nor a treatme
 from typing import Any
 
 from pipeline.agent.rollout import RunOutcome
-from pipeline.context.budget import DonorBudget, Fitted
-from pipeline.context.treatment import treatment_of
-from pipeline.protocols import TokenCounter
-from pipeline.records.trajectory import Trajectory
+from pipeline.replaying.treatment import treatment_of
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.budget import DonorBudget, Fitted
 from pipeline.spec.model import ModelSpec
+from pipeline.views.policy import TokenCounter
+from pipeline.views.trajectory import Trajectory
 
 
 def treatment_facts(

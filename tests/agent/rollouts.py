@@ -11,17 +11,19 @@ from pipeline.agent.arm_tool import ToolAnswer
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.agent.session import ArmParts, ServedModel, Watch
-from pipeline.context import prune_tool
-from pipeline.context.elide import elide
-from pipeline.context.policies import policy_for
-from pipeline.protocols import CommandResult, LinePruner, Policy
+from pipeline.arms.full_history import FullHistory
+from pipeline.arms.plan_prune import PlanPrune
+from pipeline.protocols import CommandResult, LinePruner
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Trajectory, merged, view_messages
 from pipeline.serving.client import HttpCompleter, RetryPolicy
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
-from pipeline.spec.policy import FullHistory, PlanPrune
+from pipeline.spec.policies import policy_for
+from pipeline.views import prune_tool
+from pipeline.views.elide import elide
+from pipeline.views.policy import Policy
+from pipeline.views.trajectory import Trajectory, merged, view_messages
 from tests.fakes import EchoSandbox, Message, Reply, ScriptedModel, WordCounter
 
 CONF = Path(__file__).parents[2] / "conf" / "agent"
@@ -84,10 +86,10 @@ def rollout(
                 arm=ArmParts(
                     policy=policy,
                     plan=arm.plan,
-                    tools=[prune_tool.SCHEMA] if arm.context_tools else [],
+                    tools=[prune_tool.SCHEMA] if arm.policy.tools else [],
                     answer=answer,
                     pruner=pruner,
-                    asks_focus=arm.asks_focus,
+                    asks_focus=arm.policy.asks_focus,
                 ),
                 elide=lambda message: elide(message, agent.elide_chars),
                 watch=Watch(now=ticking(), should_stop=should_stop),

@@ -11,9 +11,10 @@ from pipeline.agent.bash_tool import BashTool
 from pipeline.agent.mini.fences import actions_from_text
 from pipeline.agent.plan_tool import PlanTool
 from pipeline.agent.tool import BadReplyError, Tool, actions_from_calls
-from pipeline.context import prune_tool
-from pipeline.protocols import ChatReply, RequestedToolCall
-from pipeline.records.trajectory import Trajectory
+from pipeline.protocols import ChatReply
+from pipeline.views import prune_tool
+from pipeline.views.policy import RequestedToolCall
+from pipeline.views.trajectory import Trajectory
 
 OFFERED: tuple[Tool, ...] = (
     BashTool(timeout_s=1.0, asks_focus=False, whole_after=b"SUBMIT"),

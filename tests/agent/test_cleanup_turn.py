@@ -2,10 +2,10 @@
 
 import pytest
 
+from pipeline.arms.plan_prune import PlanPrune
 from pipeline.records.failure import FailureClass
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
-from pipeline.spec.policy import PlanPrune
 from pipeline.spec.run import request_seed
 from tests.agent.rollouts import PRUNE, SHAM, contents, model_spec, rebuilt, rollout, tool_names
 from tests.fakes import Message, Reply, bash, call, planctl, says, submits

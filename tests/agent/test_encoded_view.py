@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.agent.encoded_view import EncodedView
-from pipeline.records.trajectory import (
+from pipeline.views.trajectory import (
     Edit,
     Message,
     Part,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.arms.offload import Offload
 from pipeline.records.failure import FailureClass
-from pipeline.records.trajectory import Part
 from pipeline.sandbox.local import LocalSandboxes, bubblewrap_works
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import Offload
+from pipeline.views.trajectory import Part
 from tests.agent.rollouts import ROW, contents, rebuilt, rollout
 from tests.fakes import bash, says, submits
 

@@ -8,12 +8,15 @@ import pytest
 
 from pipeline.agent.bash_tool import BASH_SCHEMA
 from pipeline.agent.rollout import RunOutcome
-from pipeline.context.treatment import Treatment, Verdict, treatment_of
-from pipeline.protocols import LinePruner, PruneRequest, PrunerError
+from pipeline.arms.rag import Rag
+from pipeline.arms.swe_pruner import SwePruner
+from pipeline.protocols import LinePruner, PrunerError
 from pipeline.records.rows import call_rows, run_row
-from pipeline.records.trajectory import Trajectory
+from pipeline.replaying.treatment import Treatment, Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT, Rag, SwePruner
+from pipeline.views.focus import FOCUS_ARGUMENT
+from pipeline.views.policy import PruneRequest
+from pipeline.views.trajectory import Trajectory
 from tests.agent.rollouts import FULL, contents, rebuilt, rollout
 from tests.fakes import WordCounter, bash, call, says, submits
 from tests.records.samples import full_run

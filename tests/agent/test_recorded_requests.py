@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.arms.plan_prune import PlanPrune
+from pipeline.arms.swe_pruner import SwePruner
 from pipeline.protocols import CommandResult
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT, SwePruner
-from pipeline.spec.policy import PlanPrune
+from pipeline.views.focus import FOCUS_ARGUMENT
 from tests.agent.rollouts import PRUNE, agent_spec, model_spec, rollout
 from tests.fakes import Message, Reply, bash, call, planctl, says, submits
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from pipeline.arms.full_history import FullHistory
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import FailureClass
 from pipeline.records.rows import message_rows
 from pipeline.records.run_record import text_sha256
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import FullHistory
 from pipeline.spec.run import request_seed
 from tests.agent.rollouts import (
     FULL,

@@ -2,10 +2,10 @@
 
 import json
 
-from pipeline.context.treatment import Verdict, treatment_of
-from pipeline.records.trajectory import Trajectory
+from pipeline.arms.swe_pruner_pro import SwePrunerPro
+from pipeline.replaying.treatment import Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import SwePrunerPro
+from pipeline.views.trajectory import Trajectory
 from tests.agent.rollouts import rollout
 from tests.context.test_line_prune import KEPT, LONG, answer_for
 from tests.fakes import Message, Reply, WordCounter, bash, completion, says, submits

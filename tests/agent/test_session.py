@@ -5,10 +5,11 @@ import sys
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.session import ArmParts, ServedModel, Session, Watch
 from pipeline.agent.tool import Action, ToolResult
-from pipeline.context.full_history import FullHistoryPolicy
+from pipeline.arms.full_history import FullHistoryPolicy
 from pipeline.host.process import run_command
-from pipeline.protocols import ChatReply, CommandResult, RequestedToolCall
+from pipeline.protocols import ChatReply, CommandResult
 from pipeline.serving.client import HttpCompleter
+from pipeline.views.policy import RequestedToolCall
 from tests.agent.rollouts import agent_spec, model_spec
 from tests.fakes import WordCounter
 

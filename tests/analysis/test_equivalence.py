@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analysis.bootstrap import ratios_of_sums, resample_counts
-from pipeline.analysis.equivalence import (
-    ONE_SEED,
-    is_cheaper_at_same_rate,
-    sameness_of_solve_rates,
-)
+from pipeline.analysis.equivalence import ONE_SEED, is_cheaper_at_same_rate, sameness_of_solve_rates
 from pipeline.analysis.rate_difference import rate_difference, tango_interval
 
 from . import reference

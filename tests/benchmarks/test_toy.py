@@ -15,13 +15,7 @@ from pipeline.benchmarks.toy import derive
 from pipeline.benchmarks.toy.checkout import CheckoutError, materialise
 from pipeline.benchmarks.toy.recipes import RECIPES, load_recipes
 from pipeline.benchmarks.toy.rows import DERIVED, toy_rows
-from pipeline.benchmarks.toy.sources import (
-    SourceError,
-    TextEdit,
-    edited,
-    repo_names,
-    repo_source,
-)
+from pipeline.benchmarks.toy.sources import SourceError, TextEdit, edited, repo_names, repo_source
 
 ROWS = {row["instance_id"]: row for row in toy_rows()}
 RECIPE = load_recipes()

@@ -1,12 +1,21 @@
 """Short forms of what most tests of one arm need."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from pipeline.context.policies import policy_for
-from pipeline.records.trajectory import view_messages
+from pipeline.arms.parameters import PolicyContext
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.trajectory import view_messages
 from tests.context.counters import WordCounter
 from tests.context.scripts import Answers, Ran, Round, no_answer, run
+
+
+def context(**fields: Any) -> PolicyContext:
+    """Return what a policy is told of its run, tokens counted as words."""
+    return PolicyContext(
+        **{"seed": 0, "counter": WordCounter(), "context_length": 30_000, **fields}
+    )
 
 
 def ran(

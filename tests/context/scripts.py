@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.context.elide import elide
-from pipeline.protocols import Ask, AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
-from pipeline.records.trajectory import (
+from pipeline.views.elide import elide
+from pipeline.views.policy import Ask, AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
+from pipeline.views.trajectory import (
     Decision,
     Edit,
     Message,

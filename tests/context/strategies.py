@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-from pipeline.protocols import AuxReply, AuxRequest, CallKind, RequestedToolCall
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall
 from tests.context.scripts import Act, Answers, Round, planctl
 
 commands = st.sampled_from(

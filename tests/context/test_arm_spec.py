@@ -4,11 +4,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.arms.deletion import Deletion
+from pipeline.arms.plan_prune import PlanPrune
+from pipeline.fields.identity import RUNTIME, digest_of, marks_of, science_of
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.deletion_grid import deletion_grid, grid_yaml
-from pipeline.spec.identity import RUNTIME, digest_of, marks_of, science_of
 from pipeline.spec.parse import parsed, plain
-from pipeline.spec.policy import Deletion, PlanPrune
 from tests.context.arms import CONF, all_arms, arm, arm_names
 
 ARM = TypeAdapter(ArmSpec)
@@ -73,7 +74,7 @@ def test_only_matched_arms_wait_for_other_runs() -> None:
 
 
 def test_tools_of_an_arm() -> None:
-    tools = {name: spec.context_tools for name, spec in all_arms().items() if spec.context_tools}
+    tools = {name: a.policy.tools for name, a in all_arms().items() if a.policy.tools}
     asks = ("prune_observations",)
     assert tools.pop("plan_prune_recall") == ("prune_observations", "recall")
     assert set(tools.values()) == {asks}

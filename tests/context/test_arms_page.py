@@ -3,7 +3,7 @@
 from itertools import takewhile
 from pathlib import Path
 
-from pipeline.context.gallery import arms_page
+from pipeline.replaying.gallery import arms_page
 from pipeline.serving.tokens import token_counter
 from tests.context.arms import CONF, arm, arm_names
 

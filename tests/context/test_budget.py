@@ -2,7 +2,10 @@
 
 import pytest
 
-from pipeline.context.budget import (
+from pipeline.replaying.pilot import pilot_points
+from pipeline.replaying.replay import Replayer, ReplaySettings
+from pipeline.spec.arm import ArmSpec, MatchOn
+from pipeline.spec.budget import (
     BudgetError,
     Measured,
     PilotPoint,
@@ -11,10 +14,7 @@ from pipeline.context.budget import (
     fitted,
     with_parameter,
 )
-from pipeline.context.pilot import pilot_points
-from pipeline.context.policies import policy_for
-from pipeline.context.replay import Replayer, ReplaySettings
-from pipeline.spec.arm import ArmSpec, MatchOn
+from pipeline.spec.policies import policy_for
 from tests.context.arms import arm
 from tests.context.counters import WordCounter
 from tests.context.driving import ran

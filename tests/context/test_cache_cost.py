@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.context.cache_cost import CacheAccount, CallCache, Piece
-from pipeline.context.prefix_tree import PrefixTree, common_length
-from pipeline.context.served_scale import ServedScale
+from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
+from pipeline.accounting.prefix_tree import PrefixTree, common_length
+from pipeline.accounting.served_scale import ServedScale
 from tests.context.counters import CharCounter
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.context.deletion import units_of
-from pipeline.records.trajectory import Part
+from pipeline.views.thinning import units_of
+from pipeline.views.trajectory import Part
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands, shown
 from tests.context.scripts import Act, Round, read, rounds

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.draws import ranks, uniform
-from pipeline.context.elide import elide
-from pipeline.context.plan_steps import completed_in, step_of, step_spans, steps_left
-from pipeline.context.prune_tool import answer_from_command, prune_answer
-from pipeline.records.trajectory import Message, Part
+from pipeline.views.draws import ranks, uniform
+from pipeline.views.elide import elide
+from pipeline.views.plan_steps import completed_in, step_of, step_spans, steps_left
+from pipeline.views.prune_tool import answer_from_command, prune_answer
+from pipeline.views.trajectory import Message, Part
 from tests.context.scripts import Round, Script, planctl, read, rounds, set_plan
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.context.kept_lines import TokenLines, split_lines
-from pipeline.context.line_prune import SCORES, SwePrunerProPolicy, score_failures
-from pipeline.context.line_scores import encoded, response_params, wanted_texts
-from pipeline.protocols import AsksServer, AuxReply, AuxRequest, ServerQuestion
-from pipeline.records.trajectory import (
+from pipeline.arms.swe_pruner_pro import SCORES, SwePrunerPro, SwePrunerProPolicy, score_failures
+from pipeline.views.kept_lines import TokenLines, split_lines
+from pipeline.views.line_scores import encoded, response_params, wanted_texts
+from pipeline.views.policy import AsksServer, AuxReply, AuxRequest, ServerQuestion
+from pipeline.views.trajectory import (
     Decision,
     Edit,
     Message,
@@ -20,7 +20,7 @@ from pipeline.records.trajectory import (
     merged,
     view_messages,
 )
-from pipeline.spec.policy import SwePrunerPro
+from tests.context.driving import context
 
 LONG = "".join(f"{'keep' if i % 4 == 0 else 'drop'} {i}\n" for i in range(9))
 
@@ -41,8 +41,8 @@ class Run:
 
     def __init__(self, **spec: object) -> None:
         self.policy = SwePrunerProPolicy(
-            SwePrunerPro(**{"min_chars": 20, **spec}),
-            placeholder=None,  # type: ignore[arg-type]
+            SwePrunerPro(**{"min_chars": 20, **spec}),  # type: ignore[arg-type]
+            context(),
         )
         self.trajectory = Trajectory()
         self.standing: dict[tuple[int, Part], Edit] = {}

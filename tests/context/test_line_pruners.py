@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.kept_lines import FILTERED, kept_text, split_lines
-from pipeline.context.line_pruners import (
-    LinePrunerPolicy,
-    focus_question,
-    framed,
-    with_cheap_gaps,
-)
-from pipeline.protocols import AuxReply, AuxRequest, CallKind
-from pipeline.records.trajectory import Decision, Edit, Message, ToolCall, Turn
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT, LlmLingua2, Rag, SwePruner
+from pipeline.arms.line_pruning import LinePrunerPolicy, framed, with_cheap_gaps
+from pipeline.arms.llmlingua2 import LlmLingua2
+from pipeline.arms.rag import Rag
+from pipeline.arms.swe_pruner import SwePruner
+from pipeline.views.focus import FOCUS_ARGUMENT, focus_question
+from pipeline.views.kept_lines import FILTERED, kept_text, split_lines
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind
+from pipeline.views.trajectory import Decision, Edit, Message, ToolCall, Turn
+from tests.context.driving import context
 from tests.context.test_line_prune import Run
 
 LONG = "".join(f"line number {i} of a long output\n" for i in range(9))
@@ -44,7 +43,7 @@ def edits_of(
 ) -> tuple[list[Edit], Pruner]:
     run, pruner = Run(), Pruner(**said)
     run.turn(*outputs, frame=frame)
-    policy = LinePrunerPolicy(spec, placeholder=None)
+    policy = LinePrunerPolicy(spec, context())
     return list(policy.decide(run.trajectory, run.standing, pruner)), pruner
 
 
@@ -83,7 +82,7 @@ def test_short_and_empty_outputs_are_not_asked_about(output: str) -> None:
 
 def test_an_output_is_judged_when_it_comes_and_never_again() -> None:
     run, pruner = Run(), Pruner(kept=[[1, 1]])
-    policy = LinePrunerPolicy(RAG, placeholder=None)
+    policy = LinePrunerPolicy(RAG, context())
     run.turn(LONG)
     assert policy.decide(run.trajectory, run.standing, pruner)
     run.add("user", "no tool call found", step=2)
@@ -124,7 +123,7 @@ def test_the_recorded_answer_of_another_pruner_is_none() -> None:
     """Replayed over a run of another arm, or with other parameters, nobody knows what it keeps."""
     run, pruner = Run(), Pruner(kept=[[1, 1]])
     run.turn(LONG)
-    LinePrunerPolicy(RAG, placeholder=None).decide(run.trajectory, {}, pruner)
+    LinePrunerPolicy(RAG, context()).decide(run.trajectory, {}, pruner)
     (request,) = pruner.requests
     content = pruner(request).content
     here = len(run.trajectory.messages)
@@ -137,7 +136,7 @@ def test_the_recorded_answer_of_another_pruner_is_none() -> None:
         (replace(RAG, keep_windows=2), 0),
         (LlmLingua2(model="m", min_chars=50), 0),
     ]:
-        policy = LinePrunerPolicy(spec, placeholder=None)
+        policy = LinePrunerPolicy(spec, context())
         assert len(policy.decide(run.trajectory, {}, no_ask)) == n_edits
 
 
@@ -155,7 +154,7 @@ def asked(assistant: Mapping[str, Any], *, spec: Any = RAG) -> list[str | None]:
         command="cat f",
     )  # fmt: skip
     run.trajectory.append([message, result])
-    LinePrunerPolicy(spec, placeholder=None).decide(run.trajectory, {}, pruner)
+    LinePrunerPolicy(spec, context()).decide(run.trajectory, {}, pruner)
     return [output.query for request in pruner.requests for output in request.outputs]
 
 

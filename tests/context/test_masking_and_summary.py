@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.context.observation_mask import masked_turns
-from pipeline.protocols import CallKind
-from pipeline.records.trajectory import view_messages
+from pipeline.arms.observation_mask import masked_turns
+from pipeline.views.policy import CallKind
+from pipeline.views.trajectory import view_messages
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands, shown
 from tests.context.scripts import Act, Round, planctl, read, rounds, says, set_plan

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from pipeline.context.offload import offload_path
-from pipeline.protocols import CallKind
-from pipeline.records.trajectory import Part
+from pipeline.arms.offload import offload_path
+from pipeline.views.policy import CallKind
+from pipeline.views.trajectory import Part
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands, shown
 from tests.context.scripts import Act, Round, read, rounds, says, set_plan

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from pipeline.context.plan_prune import PlanPrunePolicy, judged
-from pipeline.context.policies import policy_for
-from pipeline.context.prune_tool import NAME, SCHEMA, prune_answer
-from pipeline.context.shown import live_outputs
-from pipeline.protocols import CallKind, Policy, RequestedToolCall
-from pipeline.records.trajectory import Part, view_messages
+from pipeline.arms.plan_prune import PlanPrunePolicy, judged
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import CallKind, Policy, RequestedToolCall
+from pipeline.views.prune_tool import NAME, SCHEMA, prune_answer
+from pipeline.views.shown import live_outputs
+from pipeline.views.trajectory import Part, view_messages
 from tests.context.arms import arm
 from tests.context.counters import WordCounter
 from tests.context.scripts import (
@@ -250,14 +250,14 @@ def test_sham_cleanup_asks_the_same_and_prunes_nothing() -> None:
     assert sham.requests == real.requests
     assert sham.standing == {}
     assert sham.trajectory.decisions[0].tool_calls == real.trajectory.decisions[0].tool_calls
-    assert arm("sham_cleanup").context_tools == arm("plan_prune").context_tools
+    assert arm("sham_cleanup").policy.tools == arm("plan_prune").policy.tools
 
 
 def test_full_history_and_no_plan_ask_and_edit_nothing() -> None:
     for name in ("full_history", "no_plan"):
         ran = run(policy(arm(name)), two_reads_then_done(), no_answer)
         assert ran.standing == {}
-        assert arm(name).context_tools == ()
+        assert arm(name).policy.tools == ()
     assert arm("full_history").plan
     assert not arm("no_plan").plan
 

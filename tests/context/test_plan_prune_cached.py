@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.break_even import Prices, QueuedEdit, asking_cost, best_cut
-from pipeline.context.survival import mean_calls_to_come, survival_curve
+from pipeline.accounting.break_even import Prices, QueuedEdit, asking_cost, best_cut
+from pipeline.accounting.survival import mean_calls_to_come, survival_curve
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands
 from tests.context.scripts import Act, Round, planctl, prunes, read, rounds, set_plan

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.context.policies import policy_for
-from pipeline.context.shown import STANDING_REASONS, ShownTokens
-from pipeline.protocols import AuxReply, AuxRequest, Policy
 from pipeline.records.failure import ContextOverflowError, ServerError
-from pipeline.records.trajectory import PLAN_TOOLS, Edit, Part, merged, view_messages
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import AuxReply, AuxRequest, Policy
+from pipeline.views.shown import STANDING_REASONS, ShownTokens
+from pipeline.views.trajectory import PLAN_TOOLS, Edit, Part, merged, view_messages
 from tests.context.arms import all_arms, arm, few_arms
 from tests.context.counters import WordCounter
 from tests.context.scripts import Answers, Ran, Round, no_answer, read, rounds, run, set_plan

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipeline.context.recall_tool import recalled_text
-from pipeline.context.tools import context_tool, tool_schemas
-from pipeline.records.trajectory import Part
+from pipeline.arms.context_tools import context_tool, tool_schemas
 from pipeline.shell.files import read_by, same_file, written_by
+from pipeline.views.recall_tool import recalled_text
+from pipeline.views.trajectory import Part
 from tests.context.arms import arm
 from tests.context.driving import ran, removed_commands, shown
 from tests.context.scripts import Act, Round, planctl, prunes, read, rounds, set_plan
@@ -149,14 +149,14 @@ def test_in_text_mode_the_placeholder_says_the_line_that_recalls() -> None:
 
 def test_tools_answer_in_ordinary_turns_only_where_the_arm_says_so() -> None:
     result = ran(arm("full_history"), rounds(read("a.py")))
-    assert context_tool(arm("full_history")) is None
+    assert context_tool(arm("full_history").policy) is None
     for name, answers in (("plan_prune", False), ("discard_anytime", True)):
-        tool = context_tool(arm(name))
+        tool = context_tool(arm(name).policy)
         assert tool is not None
         said = tool(result.trajectory, "prune_observations", '{"ids": [1]}')
         assert (said is not None) is answers
-    recall = context_tool(arm("plan_prune_recall"))
+    recall = context_tool(arm("plan_prune_recall").policy)
     assert recall is not None
     assert recall(result.trajectory, "recall", '{"id": 1}') == result.trajectory.messages[3].content
-    names = [t["function"]["name"] for t in tool_schemas(arm("plan_prune_recall"))]
+    names = [t["function"]["name"] for t in tool_schemas(arm("plan_prune_recall").policy)]
     assert names == ["prune_observations", "recall"]

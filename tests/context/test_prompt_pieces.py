@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.context.cache_cost import Piece
-from pipeline.context.policies import policy_for
-from pipeline.context.prompt_pieces import PromptPieces
-from pipeline.context.shown import ShownTokens
-from pipeline.context.template import TemplateRules, keeps_reasoning, rendered_prompt
-from pipeline.protocols import AuxReply, AuxRequest
-from pipeline.records.trajectory import Edit, Part, Trajectory, merged, view_messages
+from pipeline.accounting.cache_cost import Piece
+from pipeline.accounting.prompt_pieces import PromptPieces
+from pipeline.accounting.template import TemplateRules, keeps_reasoning, rendered_prompt
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import AuxReply, AuxRequest
+from pipeline.views.shown import ShownTokens
+from pipeline.views.trajectory import Edit, Part, Trajectory, merged, view_messages
 from tests.context.arms import all_arms, few_arms
 from tests.context.counters import WordCounter
 from tests.context.scripts import Answers, Round, Script, read

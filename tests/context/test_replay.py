@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from pipeline.context.policies import policy_for
-from pipeline.context.pricing import Bill, PriceList, break_even_ratio, price_lists
-from pipeline.context.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
-from pipeline.context.replay_choices import AnswerLengths
+from pipeline.accounting.pricing import Bill, PriceList, break_even_ratio, price_lists
 from pipeline.ingest import main as ingest
-from pipeline.records.trajectory import Part, Trajectory, view_messages
 from pipeline.replay import main
+from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
+from pipeline.replaying.replay_choices import AnswerLengths
+from pipeline.spec.policies import policy_for
+from pipeline.views.trajectory import Part, Trajectory, view_messages
 from tests.context.arms import all_arms, arm, few_arms
 from tests.context.counters import WordCounter
 from tests.context.scripts import Answers, Ran, Round, planctl, prunes, read, rounds, run, set_plan

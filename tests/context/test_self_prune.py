@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.self_prune import SelfPrunePolicy, answered_lines
-from pipeline.protocols import AuxReply, AuxRequest, CallKind
-from pipeline.records.trajectory import Edit
-from pipeline.spec.policy import SelfPrune
+from pipeline.arms.self_prune import SelfPrune, SelfPrunePolicy, answered_lines
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind
+from pipeline.views.trajectory import Edit
+from tests.context.driving import context
 from tests.context.test_line_prune import LONG, Run
 
 
@@ -25,7 +25,7 @@ class Asked:
 def pruned(answer: str, *outputs: str, **spec: object) -> tuple[list[Edit], Asked]:
     run, asked = Run(), Asked(answer)
     run.turn(*outputs)
-    policy = SelfPrunePolicy(SelfPrune(**{"min_chars": 20, **spec}), placeholder=None)  # type: ignore[arg-type]
+    policy = SelfPrunePolicy(SelfPrune(**{"min_chars": 20, **spec}), context())  # type: ignore[arg-type]
     return list(policy.decide(run.trajectory, run.standing, asked)), asked
 
 
@@ -58,7 +58,7 @@ def test_outputs_of_one_turn_are_numbered_through_and_asked_about_once() -> None
 
 def test_an_output_is_asked_about_when_it_comes_and_never_again() -> None:
     run, asked = Run(), Asked("1")
-    policy = SelfPrunePolicy(SelfPrune(min_chars=20), placeholder=None)
+    policy = SelfPrunePolicy(SelfPrune(min_chars=20), context())
     run.turn(LONG)
     assert policy.decide(run.trajectory, run.standing, asked)
     run.add("user", "no tool call found", step=2)

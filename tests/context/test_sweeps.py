@@ -1,9 +1,11 @@
 """The sweeps of arms compose, with the sizes and parameters they promise."""
 
+from pipeline.arms.context_edit import ContextEdit
+from pipeline.arms.llm_summary import LlmSummary
+from pipeline.arms.observation_mask import ObservationMask
 from pipeline.planning.config import sweep_spec
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.deletion_grid import deletion_grid
-from pipeline.spec.policy import ContextEdit, LlmSummary, ObservationMask
 from tests.context.arms import arm_names
 
 

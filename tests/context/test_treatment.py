@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from pipeline.context.treatment import Treatment, Verdict, treatment_of
-from pipeline.records.trajectory import Edit
+from pipeline.replaying.treatment import Treatment, Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
+from pipeline.views.trajectory import Edit
 from tests.context.arms import all_arms, arm, few_arms
 from tests.context.counters import WordCounter
 from tests.context.driving import ran

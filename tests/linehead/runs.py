@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.sources import RecordedRun
-from pipeline.records.trajectory import Message, ToolCall, Trajectory
+from pipeline.views.trajectory import Message, ToolCall, Trajectory
 
 Step = tuple[str, str, str]
 """What the agent says, its command, and the output."""

@@ -9,8 +9,8 @@ need_torch()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from pipeline.context.kept_lines import TokenLines  # noqa: E402
 from pipeline.linehead.feature_store import FeatureStore, FeatureWriter, open_store  # noqa: E402
+from pipeline.views.kept_lines import TokenLines  # noqa: E402
 
 FACTS = {
     "backbone": "made-up",

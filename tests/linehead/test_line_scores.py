@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.kept_lines import TokenLines, output_tokens
-from pipeline.context.line_scores import (
+from pipeline.views.kept_lines import TokenLines, output_tokens
+from pipeline.views.line_scores import (
     LineScores,
     decoded,
     encoded,

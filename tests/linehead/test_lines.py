@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.kept_lines import (
+from pipeline.linehead.lengths import EDGES, N_BUCKETS, bucket_name, length_bucket
+from pipeline.views.kept_lines import (
     TokenLines,
     count_lines,
     gaps_filled,
@@ -15,7 +16,6 @@ from pipeline.context.kept_lines import (
     output_tokens,
     split_lines,
 )
-from pipeline.linehead.lengths import EDGES, N_BUCKETS, bucket_name, length_bucket
 
 TEXTS = st.text(alphabet=st.sampled_from("ab \t\r\né漢🙂\x0c\u2028"), max_size=60)
 

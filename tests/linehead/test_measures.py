@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.kept_lines import TokenLines
 from pipeline.linehead import __main__ as door
 from pipeline.linehead.baselines import PlainOutput, baselines
 from pipeline.linehead.extra import ExtraMissingError, require_extra
@@ -26,6 +25,7 @@ from pipeline.linehead.metrics import (
 )
 from pipeline.linehead.settings import SplitSettings
 from pipeline.linehead.split import split_of
+from pipeline.views.kept_lines import TokenLines
 
 
 def bools(text: str):

@@ -9,7 +9,6 @@ need_torch()
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from pipeline.context.kept_lines import OutputTokens, TokenLines  # noqa: E402
 from pipeline.linehead.__main__ import main  # noqa: E402
 from pipeline.linehead.feature_store import open_store  # noqa: E402
 from pipeline.linehead.features import run_feature_job  # noqa: E402
@@ -17,6 +16,7 @@ from pipeline.linehead.prompts import Prompt  # noqa: E402
 from pipeline.linehead.served_backbone import continued, served_backbone  # noqa: E402
 from pipeline.linehead.settings import FeatureJob  # noqa: E402
 from pipeline.records.failure import ServerError  # noqa: E402
+from pipeline.views.kept_lines import OutputTokens, TokenLines  # noqa: E402
 from tests.linehead.labelled import labelled_runs  # noqa: E402
 from tests.linehead.pooling_server import pooling_server  # noqa: E402
 from tests.linehead.tiny import tiny_backbone  # noqa: E402

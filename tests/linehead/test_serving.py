@@ -10,13 +10,13 @@ from types import SimpleNamespace  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from pipeline.context.kept_lines import OutputTokens  # noqa: E402
 from pipeline.linehead.checkpoint import load_head, save_head  # noqa: E402
 from pipeline.linehead.head import LineHead  # noqa: E402
 from pipeline.linehead.serving.engine_check import check_supported  # noqa: E402
 from pipeline.linehead.serving.locate import located_outputs  # noqa: E402
 from pipeline.linehead.serving.scorer import HeadMismatchError, Scorer  # noqa: E402
 from pipeline.linehead.settings import HeadSettings  # noqa: E402
+from pipeline.views.kept_lines import OutputTokens  # noqa: E402
 from tests.linehead.runs import many_lines  # noqa: E402
 from tests.linehead.tiny import tiny_tokenizer  # noqa: E402
 

@@ -1,6 +1,6 @@
 """Outputs as a pruner gets them."""
 
-from pipeline.protocols import PruneRequest
+from pipeline.views.policy import PruneRequest
 
 
 def request(text: str, query: str | None = "where is the needle?") -> PruneRequest:

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.protocols import PruneRequest, PrunerError
+from pipeline.arms.full_history import FullHistory
+from pipeline.arms.rag import Rag
+from pipeline.arms.swe_pruner import SwePruner
+from pipeline.protocols import PrunerError
 from pipeline.pruners import extra
 from pipeline.pruners.extra import missing_parts
 from pipeline.pruners.pool import Guarded, PrunerPool
 from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.line_pruner import Rag, SwePruner
-from pipeline.spec.policy import FullHistory
+from pipeline.views.policy import PruneRequest
 from tests.pruners.outputs import request
 from tests.pruners.prune_server import PruneServer
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.context.kept_lines import count_lines
+from pipeline.arms.llmlingua2 import LlmLingua2
+from pipeline.arms.longcodezip import LongCodeZip
+from pipeline.arms.rag import Rag
+from pipeline.arms.selective_context import SelectiveContext
 from pipeline.protocols import LinePruner, PrunerError
 from pipeline.records.failure import NodeError
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.line_pruner import LlmLingua2, LongCodeZip, Rag, SelectiveContext
+from pipeline.views.kept_lines import count_lines
 from tests.linehead.extra import need_torch
 from tests.pruners.outputs import ODD, request, shown
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.context.kept_lines import TokenLines
 from pipeline.pruners.chunks import function_chunks
 from pipeline.pruners.ranking import (
     best_within,
@@ -17,6 +16,7 @@ from pipeline.pruners.ranking import (
     overlapping,
     spans_of_lines,
 )
+from pipeline.views.kept_lines import TokenLines
 
 values = st.lists(st.floats(-5, 5) | st.just(float("nan")), min_size=1, max_size=30)
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.context.kept_lines import count_lines
+from pipeline.arms.swe_pruner import SwePruner
 from pipeline.protocols import PrunerError
 from pipeline.pruners.swe_pruner import TRIES, SwePrunerClient, kept_of
-from pipeline.spec.line_pruner import SwePruner
+from pipeline.views.kept_lines import count_lines
 from tests.pruners.outputs import ODD, request, shown
 from tests.pruners.prune_server import Answer, PruneServer
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.grade_record import GradeRecord
 from pipeline.records.run_record import CallRecord, RunRecord, text_sha256
-from pipeline.records.trajectory import (
+from pipeline.views.trajectory import (
     Decision,
     Edit,
     Message,

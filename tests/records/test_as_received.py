@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.agent.rollout import RunOutcome
+from pipeline.arms.llm_summary import LlmSummary
+from pipeline.arms.plan_prune import PlanPrune
 from pipeline.records.journal import Journal
 from pipeline.records.layout import Layout
 from pipeline.records.mini_export import mini_from_record, record_from_export
@@ -19,7 +21,6 @@ from pipeline.records.rebuild import (
 from pipeline.records.run_record import RunRecord
 from pipeline.records.tables import compact
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policy import LlmSummary, PlanPrune
 from tests.agent.rollouts import PRUNE, SHAM, rollout
 from tests.fakes import Message, Reply, bash, call, planctl, says, submits
 from tests.records.samples import run_record

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from pipeline.records.failure import DiskError, FailureClass
 from pipeline.records.frames import FrameKind
 from pipeline.records.grade_record import ServerSample
-from pipeline.records.journal import (
-    Journal,
-    grade_of,
-    new_journal,
-    run_of,
-    samples_of,
-    scan,
-)
+from pipeline.records.journal import Journal, grade_of, new_journal, run_of, samples_of, scan
 from pipeline.records.layout import Layout
 from pipeline.records.run_record import RunRecord
 from tests.records.samples import bounded, drawn_runs, full_run, grade_record, run_record

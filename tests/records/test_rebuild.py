@@ -21,7 +21,7 @@ from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_
 from pipeline.records.run_record import OVERFLOW, CallRecord, RunRecord
 from pipeline.records.schema import table_of
 from pipeline.records.tables import compact
-from pipeline.records.trajectory import Decision
+from pipeline.views.trajectory import Decision
 from tests.records.samples import bounded, drawn_runs, full_run, sent_messages
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from pipeline.agent.bash_tool import with_focus
-from pipeline.context.discard_anytime import nudge
+from pipeline.arms.discard_anytime import nudge
 from pipeline.serving.sim.brain import Question, answer
 from pipeline.serving.sim.recipe import RecipeBook, load_recipes
 from pipeline.serving.sim.sight import read_of, recall_of
 from pipeline.serving.sim.speech import Reply
 from pipeline.serving.sim.view import NUDGE, view_of
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT
+from pipeline.views.focus import FOCUS_ARGUMENT
 from tests.serving.sim_world import (
     BASH_TOOL,
     PLACEHOLDER,

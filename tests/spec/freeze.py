@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from pipeline.benchmarks.rows import load_rows, row_sha256
+from pipeline.fields.identity import SCIENCE, identity_of, marks_of, part_name, pins_of
 from pipeline.planning.config import known, sweep_spec
 from pipeline.records.lock import cells_of
-from pipeline.spec.identity import SCIENCE, identity_of, marks_of, part_name, pins_of
 from pipeline.spec.parse import plain
 from pipeline.spec.run import Cell, run_id
 from pipeline.spec.sweep import SweepSpec

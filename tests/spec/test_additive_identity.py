@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import yaml
 
-from pipeline.planning.config import known, sweep_spec
-from pipeline.spec.identity import (
+from pipeline.arms.observation_mask import ObservationMask
+from pipeline.fields.identity import (
     Science,
     added_science,
     digest_of,
@@ -17,8 +17,8 @@ from pipeline.spec.identity import (
     part_name,
     science_of,
 )
+from pipeline.planning.config import known, sweep_spec
 from pipeline.spec.parse import parsed
-from pipeline.spec.policy import ObservationMask
 from pipeline.spec.sweep import SweepSpec, renamed
 from tests.spec import freeze
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from pipeline.spec.identity import canonical_json, digest_of, marks_of, science_of
+from pipeline.fields.identity import canonical_json, digest_of, marks_of, science_of
 from pipeline.spec.model import ModelSpec, ServeSpec
 from pipeline.spec.run import request_seed, slugged
 from pipeline.spec.sweep import SweepSpec

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.context.cache_cost import CacheAccount, Piece
+from pipeline.accounting.cache_cost import CacheAccount, Piece
 from pipeline.protocols import ChatReply, ChatRequest
 from pipeline.serving.client import HttpCompleter
 

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.pruners.pool import PrunerPool
-from pipeline.records.failure import (
-    DiskError,
-    FailureClass,
-    NodeError,
-    SandboxError,
-    ServerError,
-)
+from pipeline.records.failure import DiskError, FailureClass, NodeError, SandboxError, ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import read_lock, read_rows
 from pipeline.records.plan import PlannedRun, read_plan

@@ -25,13 +25,13 @@ from pipeline.analysis.synthetic.truth import (
     drawn_instances,
     true_effects,
 )
+from pipeline.fields.identity import digest_of
 from pipeline.records.columns import CALLS, GRADES, MESSAGES, PLAN_EVENTS, RUNS, Table
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, lock_text
 from pipeline.records.plan import PlannedRun, plan_bytes
 from pipeline.records.schema import schema_of
 from pipeline.spec.analysis import AnalysisPlan
-from pipeline.spec.identity import digest_of
 from pipeline.spec.parse import parsed
 from pipeline.spec.sweep import SweepSpec
 

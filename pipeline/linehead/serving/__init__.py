@@ -4,5 +4,5 @@ Installed into vLLM's own environment with `--no-deps`. A `vllm.general_plugins`
 (`plugin`) offers every architecture once more with a head on it (`backbones`, `scorer`); a
 connector (`connector`) brings the scores of an output back to the request that asked. Only
 `connector`, `plugin` and `backbones` import vLLM; the worker's side of the protocol is in
-`pipeline.context.line_scores` and knows neither.
+`pipeline.views.line_scores` and knows neither.
 """

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from pipeline.context.kept_lines import OutputTokens, kept_text, split_lines
-from pipeline.context.line_scores import LineScores, decoded, request_params
 from pipeline.linehead.checkpoint import TrainedHead, load_head
 from pipeline.linehead.lengths import length_bucket
 from pipeline.linehead.serving.locate import located_outputs
+from pipeline.views.kept_lines import OutputTokens, kept_text, split_lines
+from pipeline.views.line_scores import LineScores, decoded, request_params
 
 Chat = list[dict[str, Any]]
 

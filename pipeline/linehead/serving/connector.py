@@ -18,16 +18,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
-from pipeline.context.kept_lines import OutputTokens
-from pipeline.context.line_scores import encoded, response_params, wanted_texts
 from pipeline.linehead.lengths import length_bucket
 from pipeline.linehead.serving.locate import located_outputs
-from pipeline.linehead.serving.scorer import (
-    SCORING_ERRORS,
-    HeadMismatchError,
-    Scorer,
-    current,
-)
+from pipeline.linehead.serving.scorer import SCORING_ERRORS, HeadMismatchError, Scorer, current
+from pipeline.views.kept_lines import OutputTokens
+from pipeline.views.line_scores import encoded, response_params, wanted_texts
 
 
 @dataclass(slots=True)

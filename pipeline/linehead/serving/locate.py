@@ -8,8 +8,8 @@ the same are refused, since offsets would then be a guess. Knows tokenizers only
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.context.kept_lines import OutputTokens
 from pipeline.linehead.prompts import PromptError, found_output
+from pipeline.views.kept_lines import OutputTokens
 
 _FIRST_WINDOW_TOKENS = 512
 

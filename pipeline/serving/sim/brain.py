@@ -19,7 +19,7 @@ from pipeline.serving.sim.sight import read_of
 from pipeline.serving.sim.speech import FENCE, Act, Reply, as_block, thinking
 from pipeline.serving.sim.step import Move, Scene, next_move
 from pipeline.serving.sim.view import Listed, View, view_of
-from pipeline.spec.line_pruner import FOCUS_ARGUMENT
+from pipeline.views.focus import FOCUS_ARGUMENT
 
 _PLAN_VERBS = ("set", "start", "complete", "add", "drop", "rename", "show")
 

@@ -6,12 +6,7 @@ from random import Random
 from pipeline.serving.sim.edits import chosen_edit, edit_command
 from pipeline.serving.sim.progress import CLOSING, Place, Progress, n_checks, times_read
 from pipeline.serving.sim.recipe import Need, Recipe, RecipeStep
-from pipeline.serving.sim.sight import (
-    missing_needs,
-    reading_command,
-    recall_of,
-    shows_old_text,
-)
+from pipeline.serving.sim.sight import missing_needs, reading_command, recall_of, shows_old_text
 from pipeline.serving.sim.speech import Act, bash
 from pipeline.serving.sim.view import View
 

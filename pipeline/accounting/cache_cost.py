@@ -1,0 +1,177 @@
+"""Exact prefix-cache accounting: what of each prompt a cache that never forgets would have had.
+
+The first two of the three views of METHODS 4: the exact longest common prefix with anything the
+same run sent or received before, and that rounded down to the server's block. The third is what the
+server reports, and never mixed with these. One object serves worker, ingest and replay. Prices are
+not here, and neither is how a message becomes a piece (`prompt_pieces`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.accounting.prefix_tree import IdPrefix, PrefixTree
+from pipeline.accounting.served_scale import ServedScale
+from pipeline.views.policy import TokenCounter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """One message of a prompt as the template renders it."""
+
+    text: str
+    n_tokens: int
+    origin: int | None = None
+    """Index of the message it is, so that two messages with the same text are told apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallCache:
+    """How one prompt divides; `lcp_tokens + new_tokens + rebilled_tokens == prompt_tokens`."""
+
+    prompt_tokens: int
+    lcp_tokens: int
+    """Held by an earlier prompt + completion of the run, at most `prompt_tokens - 1`."""
+    lcp_block_tokens: int | None
+    """The same rounded down to whole blocks; None where the block size is unknown."""
+    new_tokens: int
+    rebilled_tokens: int
+    """Outside the prefix, of messages that an earlier prompt held."""
+
+
+class CacheAccount:
+    """The account of one run: fed with every call in order, auxiliary ones included."""
+
+    def __init__(self, counter: TokenCounter, *, block_tokens: int | None = None) -> None:
+        self._counter = counter
+        self._block = block_tokens
+        self._texts = PrefixTree()
+        self._ids = IdPrefix()
+        self._pieces: list[Piece] = []
+        self._unit_ends: list[int] = []
+        self._token_ends: list[int] = []
+        self._scale = ServedScale()
+        self._held: set[tuple[int | None, str]] = set()
+
+    def charge(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        kept: int = 0,
+        prompt_tokens: int | None = None,
+        completion: str = "",
+        prompt_ids: Sequence[int] | None = None,
+        completion_ids: Sequence[int] = (),
+        aside: bool = False,
+    ) -> CallCache:
+        """Return how the next prompt divides, and remember it with its completion.
+
+        Args:
+            pieces: the prompt's messages from the `kept`-th on.
+            kept: how many leading messages are those of the call before; only a saving of work.
+            prompt_tokens: the server's count, to which offline ones are stretched. None: their sum.
+            completion: the answer as the next prompt would render it.
+            prompt_ids: the prompt's token ids. While every call of the run has them, the prefix is
+                found on them and is exact to the token.
+            completion_ids: the answer's.
+            aside: a conversation of its own (a summary, for one), after which the next prompt's
+                `kept` again means the last prompt that was none.
+        """
+        if aside:
+            return self._aside(pieces, prompt_tokens, completion, prompt_ids, completion_ids)
+        if kept == 0:
+            kept = _equal_start(self._pieces, pieces)
+            pieces = pieces[kept:]
+        self._keep(kept)
+        self._append(pieces)
+        offline = self._token_ends[-1] if self._token_ends else 0
+        total = offline if prompt_tokens is None else prompt_tokens
+        covered, prefix = self._text_prefix(kept, completion)
+        self._scale.add(offline, total)
+        exact = self._ids.charge(prompt_ids, completion_ids)
+        lcp = min(round(self._scale.at(prefix)) if exact is None else exact, max(total - 1, 0))
+        rebilled = min(round(self._held_outside(covered, prefix)), total - lcp)
+        if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
+            # The one token that is always computed again, of a prompt that was sent before.
+            rebilled = 1
+        self._held.update((piece.origin, piece.text) for piece in pieces)
+        return CallCache(
+            prompt_tokens=total,
+            lcp_tokens=lcp,
+            lcp_block_tokens=None if self._block is None else lcp - lcp % self._block,
+            new_tokens=total - lcp - rebilled,
+            rebilled_tokens=rebilled,
+        )
+
+    def _aside(
+        self,
+        pieces: Sequence[Piece],
+        prompt_tokens: int | None,
+        completion: str,
+        prompt_ids: Sequence[int] | None,
+        completion_ids: Sequence[int],
+    ) -> CallCache:
+        main = self._pieces, self._unit_ends, self._token_ends
+        scale, self._scale = self._scale, ServedScale()
+        place = self._texts.cursor
+        self._pieces, self._unit_ends, self._token_ends = [], [], []
+        cost = self.charge(
+            pieces,
+            prompt_tokens=prompt_tokens,
+            completion=completion,
+            prompt_ids=prompt_ids,
+            completion_ids=completion_ids,
+        )
+        self._pieces, self._unit_ends, self._token_ends = main
+        self._scale = scale
+        self._texts.cursor = place
+        return cost
+
+    def _keep(self, kept: int) -> None:
+        if not 0 <= kept <= len(self._pieces):
+            raise ValueError(f"kept {kept} messages of a prompt of {len(self._pieces)}")
+        del self._pieces[kept:], self._unit_ends[kept:], self._token_ends[kept:]
+        self._scale.go_back(self._token_ends[-1] if kept else 0)
+
+    def _append(self, pieces: Sequence[Piece]) -> None:
+        units = self._unit_ends[-1] if self._unit_ends else 0
+        tokens = self._token_ends[-1] if self._token_ends else 0
+        for piece in pieces:
+            units += len(piece.text)
+            tokens += piece.n_tokens
+            self._pieces.append(piece)
+            self._unit_ends.append(units)
+            self._token_ends.append(tokens)
+
+    def _text_prefix(self, kept: int, completion: str) -> tuple[int, int]:
+        """Return whole messages and offline tokens of the prefix sent before."""
+        kept_units = self._unit_ends[kept - 1] if kept else 0
+        self._texts.go_back(kept_units)
+        new = "".join(piece.text for piece in self._pieces[kept:])
+        units = kept_units + self._texts.go_on(new)
+        self._texts.go_on(completion)
+        whole = bisect_right(self._unit_ends, units)
+        tokens = self._token_ends[whole - 1] if whole else 0
+        inside = units - (self._unit_ends[whole - 1] if whole else 0)
+        if inside:
+            piece = self._pieces[whole]
+            # The last common token may end differently in the two texts, so it does not count.
+            common = self._counter.count(piece.text[:inside]) - 1
+            tokens += max(0, min(common, piece.n_tokens))
+        return whole, tokens
+
+    def _held_outside(self, whole: int, prefix: int) -> float:
+        """Return the served tokens beyond the prefix of messages that an earlier prompt held."""
+        held = 0.0
+        for piece, end in zip(self._pieces[whole:], self._token_ends[whole:], strict=True):
+            if (piece.origin, piece.text) in self._held:
+                start = max(end - piece.n_tokens, prefix)
+                held += self._scale.at(end) - self._scale.at(start)
+        return held
+
+
+def _equal_start(before: Sequence[Piece], now: Sequence[Piece]) -> int:
+    """Return how many leading pieces are the same."""
+    pairs = enumerate(zip(before, now, strict=False))
+    shorter = min(len(before), len(now))
+    return next((place for place, (old, new) in pairs if old != new), shorter)

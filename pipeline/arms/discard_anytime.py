@@ -1,0 +1,84 @@
+"""Pruning whenever the model likes, with a reminder now and then and no cleanup turn (METHODS 2).
+
+The model must know the outputs' ids without a listing, so each output gets its id when it arrives,
+before it is ever sent: no cached prefix breaks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pipeline.arms.parameters import Parameters, PolicyContext
+from pipeline.arms.plan_prune import asked_in_turn
+from pipeline.fields.bounds import Count, Natural
+from pipeline.fields.identity import Science
+from pipeline.views import prune_tool
+from pipeline.views.policy import Ask, Policy
+from pipeline.views.shown import content_edit, newest_turn, output_ids
+from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, shown_content
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardAnytime(Parameters):
+    """The model may prune at any time and is reminded now and then; there is no cleanup turn."""
+
+    source: ClassVar[str] = "practice: dynamic context pruning for opencode"
+    example: ClassVar[Mapping[str, Any]] = {"nudge_every": 3}
+
+    kind: Science[Literal["discard_anytime"]] = "discard_anytime"
+    nudge_every: Science[Count] = 10
+    """Tool results between reminders."""
+    protect_last_turns: Science[Natural] = 1
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tool by which the model prunes."""
+        return (prune_tool.NAME,)
+
+    @property
+    def prunes_anytime(self) -> bool:
+        """True: there is no other moment."""
+        return True
+
+    def build(self, context: PolicyContext) -> Policy:
+        """Return the rule at work in one run."""
+        return DiscardAnytimePolicy(self, context)
+
+
+class DiscardAnytimePolicy:
+    """Stamps outputs with their ids, reminds, and carries out what the model asked to prune."""
+
+    def __init__(self, spec: DiscardAnytime, context: PolicyContext) -> None:
+        self._spec = spec
+        self._placeholder = context.placeholder
+
+    def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
+        """Return the prunings the newest turn asked for, and the stamps of its outputs."""
+        turn = newest_turn(trajectory)
+        if turn is None:
+            return ()
+        edits = asked_in_turn(
+            turn, trajectory, standing, self._placeholder, self._spec.protect_last_turns
+        )
+        results = sum(len(t.observations) for t in trajectory.turns)
+        every = self._spec.nudge_every
+        nudged = results // every > (results - len(turn.observations)) // every
+        ids = {m.index: number for number, m in output_ids(trajectory).items()}
+        outputs = [m for m in turn.observations if m.index in ids]
+        for message in outputs:
+            shown = standing.get((message.index, Part.CONTENT))
+            if shown is not None and shown.reason != "elide":
+                continue
+            text = f"[output {ids[message.index]}]\n{shown_content(message, standing)}"
+            if nudged and message is outputs[-1]:
+                text += "\n" + nudge(results)
+            edits.append(content_edit(message, text, "stamp"))
+        return edits
+
+
+def nudge(results: int) -> str:
+    """Return the reminder at a number of tool results."""
+    return (
+        f"[There are {results} tool results by now. If you no longer need some of the outputs,"
+        f" {prune_tool.NAME} with their numbers removes them; you need not remove any.]"
+    )

@@ -1,0 +1,300 @@
+"""The page of all arms: what each makes of the same six-turn run (`docs/arms.md`).
+
+Written from the code, so that the page cannot say something else than what the arms do; a test
+checks that it is current. Windows and thresholds are made small enough for six turns, and the page
+says where.
+"""
+
+import dataclasses
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.focus import FOCUS_ARGUMENT
+from pipeline.views.kept_lines import TokenLines, split_lines
+from pipeline.views.line_scores import encoded, response_params, wanted_texts
+from pipeline.views.policy import (
+    AsksServer,
+    AuxReply,
+    AuxRequest,
+    CallKind,
+    RequestedToolCall,
+    ServerQuestion,
+    TokenCounter,
+)
+from pipeline.views.prune_tool import NAME
+from pipeline.views.trajectory import (
+    Decision,
+    Edit,
+    Message,
+    Part,
+    PlanEvent,
+    ToolCall,
+    Trajectory,
+    merged,
+    view_messages,
+)
+
+_SOURCE = "\n".join(f"def rule_{k}(text):\n    return text.strip()[{k}:]" for k in range(8))
+_TESTS = "\n".join(
+    ["F....F..", *[f"E   AssertionError: rule_{k} gave 'x', expected 'y'" for k in range(6)]]
+)
+_WRITE = "cat > rules.py <<'EOF'\n" + _SOURCE.replace("strip", "rstrip") + "\nEOF"
+
+_TURNS: tuple[tuple[str, str, str, str, int], ...] = (
+    ("planctl", '{"action": "set", "steps": ["find", "fix", "test"]}', "A plan first.",
+     "1. [active] find\n2. fix\n3. test", 0),
+    ("bash", "cat rules.py", "The rules are in rules.py.", _SOURCE, 0),
+    ("bash", "python -m pytest tests/test_rules.py -q --tb=line", "Which rules fail?", _TESTS, 1),
+    ("planctl", '{"action": "complete", "step": 1}', "strip takes too much.",
+     "1. [done] find\n2. [active] fix\n3. test", 0),
+    ("bash", _WRITE, "I rewrite the file.", "", 0),
+    ("bash", "cat rules.py", "Is it right now?", _SOURCE.replace("strip", "rstrip"), 0),
+)  # fmt: skip
+"""Tool, command, reasoning, output and return code of each turn."""
+
+_EVENTS: Mapping[int, tuple[tuple[str, int], ...]] = {
+    0: (("set", 0), ("set", 1), ("set", 2), ("set", 3), ("start", 1)),
+    3: (("complete", 1), ("start", 2)),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """An arm's view of the example after its last turn."""
+
+    lines: tuple[str, ...]
+    asked: tuple[str, ...]
+    """Kinds of the calls it made on the way."""
+
+
+def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
+    """Return what `arm` shows of the example."""
+    policy = policy_for(arm, seed=1, count_tokens=counter, context_length=8000)
+    trajectory = Trajectory()
+    standing: dict[tuple[int, Part], Edit] = {}
+    asked: list[str] = []
+
+    def ask(request: AuxRequest) -> AuxReply:
+        reply = _answer(request)
+        if request.kind is not CallKind.LINES:
+            asked.append(request.kind.value)
+        trajectory.decisions.append(
+            Decision(
+                kind=request.kind.value,
+                message_index=len(trajectory.messages),
+                call_index=0,
+                content=reply.content,
+                tool_calls=tuple(
+                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
+                ),
+                completion_tokens=reply.completion_tokens,
+            )
+        )
+        return reply
+
+    for number in range(-1, len(_TURNS)):
+        _append(trajectory, number, counter, arm)
+        standing = merged(standing, policy.decide(trajectory, standing, ask))
+        question = (
+            policy.server_question(trajectory, standing) if isinstance(policy, AsksServer) else None
+        )
+        if question is not None:
+            trajectory.decisions.append(_server_answer(question, len(trajectory.messages)))
+    return Shown(
+        lines=tuple(_line(m) for m in view_messages(trajectory, standing)), asked=tuple(asked)
+    )
+
+
+def _append(trajectory: Trajectory, number: int, counter: TokenCounter, arm: ArmSpec) -> None:
+    if number < 0:
+        for role, text in (("system", "You are a coding agent."), ("user", "Fix the rules.")):
+            trajectory.append([_message(trajectory, counter, 0, role=role, content=text)])
+        return
+    tool, command, reasoning, output, returncode = _TURNS[number]
+    if tool == "planctl" and not arm.plan:
+        return
+    step, call_id = number + 1, f"c{number + 1}"
+    question = {FOCUS_ARGUMENT: reasoning} if arm.policy.asks_focus else {}
+    arguments = json.dumps({"command": command} | question) if tool == "bash" else command
+    calls = (ToolCall(id=call_id, name=tool, arguments=arguments),)
+    assistant = {"content": "", "reasoning": reasoning, "tool_calls": calls}
+    trajectory.append([_message(trajectory, counter, step, role="assistant", **assistant)])
+    result = {"content": output, "tool": tool, "command": command, "returncode": returncode}
+    trajectory.append(
+        [_message(trajectory, counter, step, role="tool", tool_call_id=call_id, **result)]
+    )
+    trajectory.plan_events += [
+        PlanEvent(
+            message_index=len(trajectory.messages) - 1,
+            step_index=step,
+            action=action,
+            plan_step=plan_step,
+            title="",
+            status="",
+        )
+        for action, plan_step in _EVENTS.get(number, ())
+    ]
+
+
+def _message(trajectory: Trajectory, counter: TokenCounter, step: int, **fields: Any) -> Message:
+    message = Message(index=len(trajectory.messages), step_index=step, **fields)
+    calls = sum(counter.count(c.name) + counter.count(c.arguments) for c in message.tool_calls)
+    return replace(
+        message,
+        n_tokens=counter.count(message.content) + calls,
+        reasoning_tokens=counter.count(message.reasoning or ""),
+        n_lines=len(message.content.splitlines()),
+    )
+
+
+def _answer(request: AuxRequest) -> AuxReply:
+    """Answer as a model might: the first two outputs are not needed any more."""
+    if request.kind is CallKind.LINES:
+        return AuxReply(kind=request.kind, content=_pruner_answer(request))
+    if request.kind is CallKind.CLEANUP:
+        arguments = json.dumps({"ids": [1, 2], "note": "rules 0 and 5 fail"})
+        call = RequestedToolCall(id="a", name=NAME, arguments=arguments)
+        return AuxReply(kind=request.kind, content="", tool_calls=(call,), completion_tokens=20)
+    if request.kind is CallKind.SUMMARY:
+        text = "COMPLETED: found the bug"
+    elif "line numbers" in str((request.messages or ({},))[0].get("content")):
+        text = "1-2"
+    else:
+        text = "8 rules, all strip()"
+    return AuxReply(kind=request.kind, content=text, completion_tokens=20)
+
+
+def _matters(line: str) -> bool:
+    """Return whether a head or a line pruner finds a line worth keeping."""
+    return re.search(r"rule_[05]\b", line) is not None
+
+
+def _pruner_answer(request: AuxRequest) -> str:
+    outputs = [
+        {
+            "message": output.message_index,
+            "kept": [
+                [n, n] for n, line in enumerate(split_lines(output.text), start=1) if _matters(line)
+            ],
+        }
+        for output in request.outputs
+    ]
+    return json.dumps({"pruner": request.pruner, "outputs": outputs})
+
+
+def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:
+    """Answer as a head in the server might."""
+    answers = []
+    for text in wanted_texts(question.params):
+        lines = split_lines(text)
+        places = np.arange(len(lines))
+        scores = [0.9 if _matters(line) else 0.1 for line in lines]
+        token_lines = TokenLines(first=places, last=places, n_lines=len(lines))
+        answers.append(encoded(scores, token_lines))
+    answer = {"messages": list(question.messages), "answer": response_params(answers, 0)}
+    return Decision(
+        kind=question.kind, message_index=n_messages, call_index=0, content=json.dumps(answer)
+    )
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    parts = [f"{message['role']:9}"]
+    if message.get("reasoning"):
+        parts.append(f"({message['reasoning']})")
+    if message["content"]:
+        parts.append(_short(message["content"]))
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        shown = arguments.get("command") if function["name"] == "bash" else function["arguments"]
+        parts.append(f"{function['name']}: {_short(shown or '{}')}")
+    return " ".join(parts).rstrip()
+
+
+def _short(text: str) -> str:
+    lines = text.splitlines()
+    if len(lines) <= 2:
+        return " / ".join(lines)[:110]
+    return f"{lines[0][:60]} … {lines[-1][:60]} ({len(lines)} lines)"
+
+
+# --- the page ------------------------------------------------------------------------------------
+def arms_page(arms: Mapping[str, ArmSpec], notes: Mapping[str, str], counter: TokenCounter) -> str:
+    """Return `docs/arms.md` for the configured arms, each with the note of its file."""
+    full = example_view(arms["full_history"], counter).lines
+    return "\n".join([_HEAD, *_view_block(full), *_sections(arms, notes, counter, full)]) + "\n"
+
+
+_HEAD = """\
+# Arms
+
+One treatment each: a context policy with its parameters. A policy returns *edits* that are laid
+over the trajectory before a call; the trajectory itself never changes. System and task messages and
+plan results are never edited, an edit once made stays, and outputs of 10,000 characters and more
+are shown as head and tail in every arm alike.
+
+An arm is a file in `conf/arm`; `arms.NAME.policy.PARAMETER=VALUE` changes a parameter. All 42
+deletions come with `/arms: grid42`. A new arm is a module in `pipeline/arms` and a file in
+`conf/arm` ([adding-an-arm.md](adding-an-arm.md)).
+
+Below is what each arm shows of the same six turns, right before the seventh call. The page is
+written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
+small so that arms act within six turns, and each section names the values used. Where a model has
+to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail", or keeps lines 1 and 2;
+where a head or a line pruner judges lines, those about rules 0 and 5 matter.
+
+## The example under `full_history`
+"""
+
+
+def _sections(
+    arms: Mapping[str, ArmSpec],
+    notes: Mapping[str, str],
+    counter: TokenCounter,
+    full: tuple[str, ...],
+) -> Iterator[str]:
+    for name, arm in arms.items():
+        small = arm.policy.for_example
+        shown = example_view(replace(arm, policy=replace(arm.policy, **small)), counter)
+        yield f"\n## `{name}`\n"
+        yield f"{notes[name]} Source: {arm.policy.source}.\n"
+        yield f"Parameters: {_parameters(arm)}."
+        if small:
+            yield "Here: " + ", ".join(f"`{k}={v}`" for k, v in small.items()) + "."
+        if shown.asked:
+            yield f"Calls of its own: {', '.join(shown.asked)}."
+        yield ""
+        if shown.lines == full:
+            yield "The view is that of `full_history`."
+        else:
+            yield from _difference(full, shown.lines)
+
+
+def _parameters(arm: ArmSpec) -> str:
+    fields = [f.name for f in dataclasses.fields(arm.policy) if f.name != "kind"]
+    values = [f"`{name}={json.dumps(getattr(arm.policy, name))}`" for name in fields]
+    own = [] if arm.plan else ["`plan=false`"]
+    return ", ".join([*own, *values]) or "none"
+
+
+def _view_block(lines: tuple[str, ...]) -> Iterator[str]:
+    yield "```text"
+    yield from (f"{number:2} {line}" for number, line in enumerate(lines))
+    yield "```"
+
+
+def _difference(full: tuple[str, ...], own: tuple[str, ...]) -> Iterator[str]:
+    """Yield the view as a diff: lines that are gone, lines that came, and the rest as it was."""
+    yield "```diff"
+    for line in difflib.ndiff(full, own):
+        if not line.startswith("?"):
+            yield line.rstrip()
+    yield "```"

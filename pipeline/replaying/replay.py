@@ -1,0 +1,324 @@
+"""What an arm would have sent over a recorded run, call by call.
+
+The recorded behaviour is held fixed: the same commands, the same outputs, whatever the arm would
+have shown. So replay prices an arm's views exactly and says nothing about what the agent would have
+done differently. Files, price lists and printing are the door's (`pipeline.replay`).
+
+Prompt sizes are the server's where the recording has them: what the offline counter misses at the
+first call (tool list, template) is a fixed part of every prompt, and the rest is scaled call by
+call so that the recorded arm gets exactly the recorded sizes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
+from pipeline.accounting.prompt_pieces import PlainPieces, PromptChange, PromptPieces
+from pipeline.accounting.template import TemplateRules, rendered_prompt
+from pipeline.arms.line_pruning import is_answer_of
+from pipeline.replaying.replay_choices import AnswerLengths, stand_in
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall, TokenCounter
+from pipeline.views.shown import ShownTokens
+from pipeline.views.trajectory import Decision, Edit, Message, Part, ToolCall, Trajectory, merged
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCall:
+    """One recorded step call."""
+
+    n_messages: int
+    """Messages of the trajectory when it was made."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    edits: tuple[Edit, ...] = ()
+    """Edits that were first in force at this call, auxiliary calls since the last one included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recording:
+    """A run to be replayed."""
+
+    instance_id: str
+    trajectory: Trajectory
+    calls: tuple[StepCall, ...]
+
+    @property
+    def elisions(self) -> dict[int, tuple[Edit, ...]]:
+        """The shared elisions by the call at which they came into force."""
+        return {
+            k: tuple(e for e in call.edits if e.reason == "elide")
+            for k, call in enumerate(self.calls)
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaySettings:
+    """How recordings are replayed."""
+
+    seed: int = 0
+    context_length: int = 131_072
+    block_tokens: int = 16
+    rules: TemplateRules = "keep_reasoning"
+    cleanup_choice: str = "unused"
+    """The rule for cleanups that the recording has no answer to."""
+    cleanup_every: int = 10
+    """Turns between cleanups where the recording has no plan."""
+    lengths: AnswerLengths = field(default_factory=AnswerLengths)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayedCall:
+    """One call of a replayed arm."""
+
+    kind: str
+    cache: CallCache
+    completion_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replayed:
+    """An arm over one recording."""
+
+    instance_id: str
+    arm: str
+    calls: tuple[ReplayedCall, ...]
+    edits: tuple[Edit, ...]
+    """All edits the arm made, in order; shared elisions are not among them."""
+    template_dropped_tokens: int
+    stand_ins: int
+    """Answers that came from a rule and not from the recording."""
+
+
+class Replayer:
+    """Replays arms over one recording; what does not depend on the arm is computed once."""
+
+    def __init__(
+        self, recording: Recording, counter: TokenCounter, settings: ReplaySettings
+    ) -> None:
+        self._recording = recording
+        self._settings = settings
+        self._tokens = ShownTokens(counter)
+        self._counter = _Known(counter.name, self._tokens)
+        self._plain: PlainPieces = {}
+        self._overhead = 0
+        self._scales = self._calibrated()
+
+    def replay(self, arm: ArmSpec) -> Replayed:
+        """Return what `arm` would have sent."""
+        return _Replay(self, self._for_recording(arm)).run()
+
+    def _for_recording(self, arm: ArmSpec) -> ArmSpec:
+        """Return the arm with a trigger that the recording can fire."""
+        if self._recording.trajectory.plan_events:
+            return arm
+        return replace(arm, policy=arm.policy.without_plan(self._settings.cleanup_every))
+
+    def _calibrated(self) -> list[float]:
+        """Return what to multiply offline counts with at each call; sets the fixed part too."""
+        shown = PromptPieces(self._tokens, rules=self._settings.rules, plain=self._plain)
+        standing: dict[tuple[int, Part], Edit] = {}
+        sizes: list[int] = []
+        total = 0
+        ends: list[int] = []
+        history = _Prefix(self._recording.trajectory)
+        for call in self._recording.calls:
+            standing = merged(standing, call.edits)
+            touched = [e.message_index for e in call.edits]
+            change = shown.update(history.upto(call.n_messages), standing, touched)
+            del ends[change.kept :]
+            total = ends[-1] if ends else 0
+            for piece in change.pieces:
+                total += piece.n_tokens
+                ends.append(total)
+            sizes.append(total)
+        served = [call.prompt_tokens for call in self._recording.calls]
+        if served and served[0] is not None and sizes[0]:
+            self._overhead = max(0, served[0] - sizes[0])
+        return [
+            1.0 if seen is None or not size else max(0, seen - self._overhead) / size
+            for seen, size in zip(served, sizes, strict=True)
+        ]
+
+
+class _Known:
+    """The counter with its memory, so that a text is counted once for all arms."""
+
+    def __init__(self, name: str, tokens: ShownTokens) -> None:
+        self.name = name
+        self._tokens = tokens
+
+    def count(self, text: str) -> int:
+        return self._tokens.of_text(text)
+
+
+class _Prefix:
+    """The recording as it grows; a trajectory of its own, since policies see no future."""
+
+    def __init__(self, whole: Trajectory) -> None:
+        self._whole = whole
+        self._events = 0
+        self.trajectory = Trajectory(decisions=[])
+
+    def upto(self, n_messages: int) -> Trajectory:
+        grown = self.trajectory
+        grown.append(self._whole.messages[len(grown.messages) : n_messages])
+        events = self._whole.plan_events
+        while self._events < len(events) and events[self._events].message_index < n_messages:
+            grown.plan_events.append(events[self._events])
+            self._events += 1
+        return grown
+
+
+class _Replay:
+    """One arm over one recording, under way."""
+
+    def __init__(self, owner: Replayer, arm: ArmSpec) -> None:
+        self._recording = owner._recording
+        self._settings = owner._settings
+        self._arm = arm
+        self._tokens = owner._tokens
+        self._scales = owner._scales
+        self._policy = policy_for(
+            arm,
+            seed=owner._settings.seed,
+            count_tokens=owner._counter,
+            context_length=owner._settings.context_length,
+        )
+        self._pieces = PromptPieces(self._tokens, rules=self._settings.rules, plain=owner._plain)
+        self._overhead = Piece(text="\x00tools\n", n_tokens=owner._overhead)
+        self._account = CacheAccount(owner._counter, block_tokens=self._settings.block_tokens)
+        self._history = _Prefix(self._recording.trajectory)
+        self._recorded = {
+            (d.kind, d.message_index): d for d in self._recording.trajectory.decisions
+        }
+        self._standing: dict[tuple[int, Part], Edit] = {}
+        self._touched: set[int] = set()
+        self._calls: list[ReplayedCall] = []
+        self._made: list[Edit] = []
+        self._size = 0
+        self._ends: list[int] = []
+        self._stand_ins = 0
+        self._scale = 1.0
+
+    def run(self) -> Replayed:
+        elisions = self._recording.elisions
+        for number, call in enumerate(self._recording.calls):
+            self._scale = self._scales[number]
+            trajectory = self._history.upto(call.n_messages)
+            self._put_in_force(elisions[number])
+            new = self._policy.decide(trajectory, self._standing, self._ask)
+            self._put_in_force(new)
+            self._made += new
+            change = self._pieces.update(trajectory, self._standing, self._touched)
+            self._touched.clear()
+            answer = self._answer(call.n_messages)
+            completion = call.completion_tokens
+            if completion is None:
+                completion = answer.n_tokens + answer.reasoning_tokens if answer else 0
+            self._charge("step", change, self._rendered(answer), completion)
+        return Replayed(
+            instance_id=self._recording.instance_id,
+            arm=self._arm.name,
+            calls=tuple(self._calls),
+            edits=tuple(self._made),
+            template_dropped_tokens=self._pieces.template_dropped_tokens,
+            stand_ins=self._stand_ins,
+        )
+
+    def _put_in_force(self, edits: Sequence[Edit]) -> None:
+        for edit in edits:
+            self._standing[edit.message_index, edit.part] = edit
+            self._touched.add(edit.message_index)
+
+    def _ask(self, request: AuxRequest) -> AuxReply:
+        trajectory = self._history.trajectory
+        here = len(trajectory.messages)
+        recorded = self._recorded.get((request.kind.value, here))
+        if recorded is not None and request.kind is CallKind.LINES:
+            recorded = recorded if is_answer_of(recorded.content, request.pruner) else None
+        if recorded is None:
+            self._stand_ins += 1
+            reply = stand_in(
+                request,
+                trajectory,
+                rule=self._settings.cleanup_choice,
+                lengths=self._settings.lengths,
+            )
+            recorded = Decision(
+                kind=request.kind.value,
+                message_index=here,
+                call_index=len(self._calls),
+                content=reply.content,
+                tool_calls=tuple(
+                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
+                ),
+                completion_tokens=reply.completion_tokens,
+            )
+        trajectory.decisions.append(recorded)
+        if request.kind is CallKind.LINES:
+            # The pruner's own time is no call of the model.
+            return AuxReply(kind=request.kind, content=recorded.content)
+        if request.messages is None:
+            change = self._pieces.update_with(
+                trajectory, self._standing, request.edits, self._touched
+            )
+            self._touched.clear()
+            self._charge(request.kind.value, change, "", recorded.completion_tokens)
+        else:
+            self._charge_aside(request, recorded.completion_tokens)
+        return AuxReply(
+            kind=request.kind,
+            content=recorded.content,
+            tool_calls=tuple(
+                RequestedToolCall(id=c.id, name=c.name, arguments=c.arguments)
+                for c in recorded.tool_calls
+            ),
+            completion_tokens=recorded.completion_tokens,
+        )
+
+    def _charge(
+        self, kind: str, change: PromptChange, completion: str, completion_tokens: int
+    ) -> None:
+        # The fixed part of every prompt stands before the pieces of the view.
+        first = not self._calls or change.kept == 0
+        pieces = [self._overhead, *change.pieces] if first else change.pieces
+        del self._ends[change.kept :]
+        total = self._ends[-1] if self._ends else 0
+        for piece in change.pieces:
+            total += piece.n_tokens
+            self._ends.append(total)
+        cache = self._account.charge(
+            pieces,
+            kept=0 if first else change.kept + 1,
+            prompt_tokens=self._overhead.n_tokens + round(total * self._scale),
+            completion=completion,
+        )
+        self._calls.append(
+            ReplayedCall(kind=kind, cache=cache, completion_tokens=completion_tokens)
+        )
+
+    def _charge_aside(self, request: AuxRequest, completion_tokens: int) -> None:
+        messages: Sequence[Mapping[str, object]] = request.messages or ()
+        pieces = [
+            Piece(text=shown.text, n_tokens=self._tokens.of_text(str(message["content"])))
+            for shown, message in zip(
+                rendered_prompt(messages, self._settings.rules), messages, strict=True
+            )
+        ]
+        offline = sum(piece.n_tokens for piece in pieces)
+        cache = self._account.charge(pieces, prompt_tokens=round(offline * self._scale), aside=True)
+        self._calls.append(
+            ReplayedCall(kind=request.kind.value, cache=cache, completion_tokens=completion_tokens)
+        )
+
+    def _answer(self, index: int) -> Message | None:
+        messages = self._recording.trajectory.messages
+        if index < len(messages) and messages[index].role == "assistant":
+            return messages[index]
+        return None
+
+    def _rendered(self, answer: Message | None) -> str:
+        """Return the answer as the next prompt will show it, since that is what can be a hit."""
+        return "" if answer is None else self._pieces.rendered_answer(answer)

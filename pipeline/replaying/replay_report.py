@@ -1,0 +1,156 @@
+"""Replayed arms as sums: the row of one trajectory under one arm, and the table of all.
+
+Costs are summed call by call, since a short cached prefix may be billed in full. Text only; where
+it goes is the door's.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.accounting.cache_cost import CallCache
+from pipeline.accounting.pricing import Bill, PriceList, break_even_ratio
+from pipeline.replaying.replay import Replayed, ReplaySettings
+
+REFERENCE = "full_history"
+NOTICE = (
+    "evidence: replay. The recorded behaviour is held fixed; what the agent would have done with"
+    " another view is not predicted."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One trajectory under one arm: the object that `--json` prints."""
+
+    instance_id: str
+    arm: str
+    n_calls: int
+    prompt_tokens: int
+    peak_context_tokens: int
+    new_tokens: int
+    rebilled_tokens: int
+    cached_exact_tokens: int
+    cached_block_tokens: int
+    cost_flat: float
+    cost_cached: float
+    n_edits: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priced:
+    """A row, and what the table needs beside it."""
+
+    row: Row
+    bill: Bill
+    stand_ins: int
+
+
+def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
+    """Return the sums of a replayed arm."""
+    calls = [(c.cache, c.completion_tokens) for c in result.calls]
+    prompts = [cache.prompt_tokens for cache, _ in calls]
+    bill = Bill(
+        prompt_tokens=sum(prompts),
+        cached_tokens=sum(cache.lcp_block_tokens or 0 for cache, _ in calls),
+        completion_tokens=sum(out for _, out in calls),
+    )
+    row = Row(
+        instance_id=result.instance_id,
+        arm=result.arm,
+        n_calls=len(calls),
+        prompt_tokens=bill.prompt_tokens,
+        peak_context_tokens=max(prompts, default=0),
+        new_tokens=sum(cache.new_tokens for cache, _ in calls),
+        rebilled_tokens=sum(cache.rebilled_tokens for cache, _ in calls),
+        cached_exact_tokens=sum(cache.lcp_tokens for cache, _ in calls),
+        cached_block_tokens=bill.cached_tokens,
+        cost_flat=sum(_cost(flat, cache, out) for cache, out in calls),
+        cost_cached=sum(_cost(caching, cache, out) for cache, out in calls),
+        n_edits=len(result.edits),
+    )
+    return Priced(row=row, bill=bill, stand_ins=result.stand_ins)
+
+
+def _cost(prices: PriceList, cache: CallCache, completion_tokens: int) -> float:
+    return prices.cost(
+        prompt_tokens=cache.prompt_tokens,
+        cached_tokens=cache.lcp_block_tokens or 0,
+        completion_tokens=completion_tokens,
+    )
+
+
+def call_objects(result: Replayed) -> Iterator[dict[str, Any]]:
+    """Yield one object a call, with its tokens and how its prompt divides."""
+    for number, call in enumerate(result.calls):
+        yield {
+            "instance_id": result.instance_id,
+            "arm": result.arm,
+            "call_index": number,
+            "kind": call.kind,
+            **asdict(call.cache),
+            "completion_tokens": call.completion_tokens,
+        }
+
+
+def table_lines(
+    results: Sequence[Priced], caching: PriceList, settings: ReplaySettings
+) -> Iterator[str]:
+    """Yield the table of all arms: sums over runs, the median peak, ratios to `full_history`."""
+    by_arm: dict[str, list[Priced]] = {}
+    for result in results:
+        by_arm.setdefault(result.row.arm, []).append(result)
+    reference = by_arm.get(REFERENCE)
+    instances = len({r.row.instance_id for r in results})
+    runs = len(results) // max(1, len(by_arm))
+    yield NOTICE
+    yield f"{instances} instances, {runs} runs. Ratios are to {REFERENCE}" + (
+        "." if reference else ", which was not asked for: add it to --arms."
+    )
+    head = ("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "break-even", "edits")
+    yield f"{'arm':34}" + "".join(f"{name:>12}" for name in head)
+    for name, own in by_arm.items():
+        yield f"{name:34}" + "".join(f"{cell:>12}" for cell in _cells(own, reference, caching))
+    yield (
+        "flat, caching: cost where a cached token costs as much as an uncached one, and where it"
+        f" costs {caching.cached / caching.input:g} of it. Break-even: the price of a cached token,"
+        " in uncached ones, at which the arm costs what the reference does; -: none from 0 to 1."
+    )
+    stand_ins = sum(r.stand_ins for r in results)
+    if stand_ins:
+        yield (
+            f"{stand_ins} answers were not recorded: cleanups prune by the rule"
+            f" `{settings.cleanup_choice}` and write {settings.lengths.cleanup_tokens} tokens,"
+            f" summaries {settings.lengths.summary_tokens}. Without a recorded plan a cleanup comes"
+            f" every {settings.cleanup_every} turns. `none` and `all` bound what a choice can do."
+        )
+
+
+def _cells(
+    own: Sequence[Priced], reference: Sequence[Priced] | None, caching: PriceList
+) -> Iterator[str]:
+    peaks = sorted(r.row.peak_context_tokens for r in own)
+    yield f"{_sum(own, 'prompt_tokens'):,.0f}"
+    yield f"{peaks[len(peaks) // 2]:,}"
+    for key in ("new_tokens", "rebilled_tokens", "cached_block_tokens"):
+        yield f"{_sum(own, key):,.0f}"
+    for key in ("cost_flat", "cost_cached"):
+        base = _sum(reference, key) if reference else 0.0
+        yield f"{_sum(own, key) / base:.3f}" if base else "-"
+    even = reference and break_even_ratio(
+        _bill(own), _bill(reference), output_price=caching.output / caching.input
+    )
+    yield "-" if not even or not 0 <= even <= 1 else f"{even:.3f}"
+    yield f"{_sum(own, 'n_edits'):,.0f}"
+
+
+def _sum(results: Sequence[Priced], key: str) -> float:
+    return float(sum(getattr(r.row, key) for r in results))
+
+
+def _bill(results: Sequence[Priced]) -> Bill:
+    return Bill(
+        prompt_tokens=sum(r.bill.prompt_tokens for r in results),
+        cached_tokens=sum(r.bill.cached_tokens for r in results),
+        completion_tokens=sum(r.bill.completion_tokens for r in results),
+    )

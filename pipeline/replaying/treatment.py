@@ -1,0 +1,131 @@
+"""Whether a run got its arm's treatment: an arm that never acted, a baseline that was pruned.
+
+The policy is run again over the finished trajectory, with the answers it recorded. What it decides
+now must be what was in force then; where it asks for an answer that nobody recorded, the trigger
+fired and the harness did not act. The verdict goes with the run, and its tally into the report.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.arms.line_pruning import pruner_failures
+from pipeline.arms.swe_pruner_pro import score_failures
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
+from pipeline.views.policy import AuxReply, AuxRequest, TokenCounter
+from pipeline.views.trajectory import Edit, Part, Trajectory, merged
+
+
+class Verdict(StrEnum):
+    """What became of a treatment. Values are on disk."""
+
+    TREATED = "treated"
+    """The arm's edits were made."""
+    DECLINED = "declined"
+    """The model was asked and chose nothing, or the arm only asks."""
+    NOT_TRIGGERED = "not_triggered"
+    """The run gave the arm no occasion."""
+    UNTREATED = "untreated"
+    """The trigger fired and nothing was done, perhaps since a line pruner failed each time: the run
+    is not of its arm."""
+    UNEXPECTED = "unexpected"
+    """Edits were made that the arm would not make."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Treatment:
+    """A run's treatment, checked."""
+
+    verdict: Verdict
+    n_asked: int
+    """Answers that the run's decisions rest on: of auxiliary calls, servers and line pruners."""
+    n_unasked: int
+    """Times the policy wanted an answer and none was recorded."""
+    n_judged: int
+    """Outputs that a line pruner, or a head in the server, was asked about."""
+    n_pruner_errors: int
+    """Of these, shown whole because it failed."""
+    by_reason: Mapping[str, int]
+    """Edits made, by reason; shared elisions aside."""
+
+    @property
+    def is_valid(self) -> bool:
+        """False for a run that must not count as one of its arm."""
+        return self.verdict not in (Verdict.UNTREATED, Verdict.UNEXPECTED)
+
+
+def treatment_of(
+    arm: ArmSpec,
+    trajectory: Trajectory,
+    moments: Iterable[int],
+    made: Sequence[Edit],
+    *,
+    seed: int,
+    counter: TokenCounter,
+    context_length: int,
+    text_mode: bool = False,
+) -> Treatment:
+    """Return whether the run's edits are those of its arm.
+
+    Args:
+        arm: the run's.
+        trajectory: the finished run, decisions included.
+        moments: how many messages there were at each step call.
+        made: all edits that came into force in the run, in order.
+        seed: the run's.
+        counter: the run's.
+        context_length: the model's window.
+        text_mode: as in the run.
+    """
+    policy = policy_for(
+        arm, seed=seed, count_tokens=counter, context_length=context_length, text_mode=text_mode
+    )
+    own = [edit for edit in made if edit.reason != "elide"]
+    elisions = {e.message_index: e for e in made if e.reason == "elide"}
+    unasked = 0
+
+    def unanswered(request: AuxRequest) -> AuxReply:
+        nonlocal unasked
+        unasked += 1
+        return AuxReply(kind=request.kind, content="")
+
+    prefix = Trajectory(decisions=list(trajectory.decisions))
+    standing: dict[tuple[int, Part], Edit] = {}
+    expected: list[Edit] = []
+    for n_messages in moments:
+        for message in trajectory.messages[len(prefix.messages) : n_messages]:
+            prefix.append([message])
+            if message.index in elisions:
+                standing = merged(standing, [elisions[message.index]])
+        prefix.plan_events = [e for e in trajectory.plan_events if e.message_index < n_messages]
+        new = policy.decide(prefix, standing, unanswered)
+        standing = merged(standing, new)
+        expected += new
+    by_pruner = pruner_failures(trajectory.decisions)
+    by_server = score_failures(trajectory.decisions)
+    n_judged, n_errors = by_pruner[0] + by_server[0], by_pruner[1] + by_server[1]
+    failed_always = n_judged > 0 and n_errors == n_judged
+    return Treatment(
+        verdict=_verdict(
+            expected, own, len(trajectory.decisions), missed=unasked > 0 or failed_always
+        ),
+        n_asked=len(trajectory.decisions),
+        n_unasked=unasked,
+        n_judged=n_judged,
+        n_pruner_errors=n_errors,
+        by_reason=dict(Counter(edit.reason for edit in own)),
+    )
+
+
+def _verdict(
+    expected: Sequence[Edit], made: Sequence[Edit], asked: int, *, missed: bool
+) -> Verdict:
+    if missed or (expected and not made):
+        return Verdict.UNTREATED
+    if list(made) != list(expected):
+        return Verdict.UNEXPECTED
+    if made:
+        return Verdict.TREATED
+    return Verdict.DECLINED if asked else Verdict.NOT_TRIGGERED

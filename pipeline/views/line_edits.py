@@ -1,0 +1,37 @@
+"""How an output is shown of which a line pruner keeps some lines."""
+
+from collections.abc import Iterator
+
+from pipeline.views.kept_lines import FILTERED, BoolArray, kept_text
+from pipeline.views.shown import content_edit
+from pipeline.views.trajectory import Edit, Message
+
+REASON = "line_prune"
+
+
+def pruned_text(text: str, kept: BoolArray | None, *, marker: str | None) -> str:
+    """Return what is shown of an output of which `kept` lines stay."""
+    return text if kept is None else kept_text(text, kept, marker=marker or FILTERED)
+
+
+def line_edit(
+    message: Message,
+    text: str,
+    kept: BoolArray | None,
+    *,
+    marker: str | None,
+    frame: tuple[str, str] = ("", ""),
+) -> Iterator[Edit]:
+    """Yield the edit that shows the kept lines of an output, where that is shorter at all.
+
+    Args:
+        message: The output's.
+        text: What was judged.
+        kept: Which of its lines stay.
+        marker: Stands for removed lines.
+        frame: What stands before and after `text` in the message.
+    """
+    shown = pruned_text(text, kept, marker=marker)
+    # A marker longer than what it replaces saves nothing.
+    if len(shown) < len(text):
+        yield content_edit(message, shown.join(frame), REASON)

@@ -1,0 +1,126 @@
+"""The tool `prune_observations`: its schema, and what the model's answer asks for.
+
+Whatever cannot be used is left out and reported, never raised: an unusable answer prunes nothing.
+When the tool may be called is the agent's to say; when it is forced, the cleanup's.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.views.asking import Call
+
+NAME = "prune_observations"
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": NAME,
+        "description": (
+            "Remove earlier command outputs from what you see. Their text is replaced by a short"
+            " placeholder; your commands stay. Only for use when you are asked to clean up."
+        ),
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "ids": {
+                    "type": "array",
+                    "items": {"type": "integer"},
+                    "description": "Ids of the outputs to remove; empty to keep all of them.",
+                },
+                "note": {
+                    "type": "string",
+                    "description": "Facts from the removed outputs that are still needed.",
+                },
+            },
+            "required": ["ids"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PruneAnswer:
+    """What an answer asks to prune, before anyone checked that the ids exist."""
+
+    ids: tuple[int, ...] = ()
+    note: str = ""
+    unusable: tuple[str, ...] = ()
+    """What could not be read, in the model's own words, shortened."""
+
+
+def tool_choice(mode: str) -> str | dict[str, Any]:
+    """Return the request's `tool_choice` for `named`, `required` or `auto`."""
+    if mode == "named":
+        return {"type": "function", "function": {"name": NAME}}
+    return mode
+
+
+def prune_answer(content: str, calls: Sequence[Call]) -> PruneAnswer:
+    """Return what an answer asks for.
+
+    Tool calls count where there are any; without them a line `prune_observations 3 5 7` in the
+    text does, which is how models without tool calls answer.
+    """
+    if not calls:
+        return _from_text(content)
+    ids: list[int] = []
+    notes: list[str] = []
+    unusable: list[str] = []
+    for call in calls:
+        if call.name != NAME:
+            unusable.append(f"tool {call.name[:40]}")
+            continue
+        part = answer_from_arguments(call.arguments)
+        ids += part.ids
+        notes += [part.note] if part.note else []
+        unusable += part.unusable
+    return PruneAnswer(
+        ids=tuple(dict.fromkeys(ids)), note=" ".join(notes), unusable=tuple(unusable)
+    )
+
+
+def answer_from_arguments(arguments: str) -> PruneAnswer:
+    """Return what one call's JSON arguments ask for."""
+    try:
+        data = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return PruneAnswer(unusable=(arguments[:80],))
+    if not isinstance(data, dict) or not isinstance(data.get("ids"), list):
+        return PruneAnswer(unusable=(arguments[:80],))
+    read = [(item, _as_id(item)) for item in data["ids"]]
+    note = data.get("note")
+    return PruneAnswer(
+        ids=tuple(dict.fromkeys(number for _, number in read if number is not None)),
+        note=note.strip() if isinstance(note, str) else "",
+        unusable=tuple(str(item)[:80] for item, number in read if number is None),
+    )
+
+
+def answer_from_command(command: str) -> PruneAnswer:
+    """Return what a call in an ordinary turn asks for: JSON arguments, or the line as written."""
+    if command.lstrip().startswith(NAME):
+        return prune_answer(command, ())
+    return answer_from_arguments(command)
+
+
+def _as_id(item: object) -> int | None:
+    if isinstance(item, bool):
+        return None
+    if isinstance(item, int):
+        return item
+    if isinstance(item, str) and re.fullmatch(r"\s*\[?[0-9]{1,9}\]?\s*", item):
+        return int(item.strip().strip("[]"))
+    return None
+
+
+def _from_text(content: str) -> PruneAnswer:
+    lines = re.findall(rf"^[ \t`>*]*{NAME}\b[ \t:(=]*([^\n]*)$", content, flags=re.MULTILINE)
+    if not lines:
+        return PruneAnswer(unusable=(content.strip()[:80],) if content.strip() else ())
+    words = [w for line in lines for w in re.split(r"[\s,;()\[\]`*]+", line) if w]
+    ids = [int(w) for w in words if re.fullmatch(r"[0-9]{1,9}", w)]
+    other = tuple(w[:80] for w in words if not re.fullmatch(r"[0-9]{1,9}", w))
+    return PruneAnswer(ids=tuple(dict.fromkeys(ids)), unusable=other)
