@@ -59,13 +59,16 @@ def spec_types(root: type) -> set[type]:
 
 
 def hashed_fields() -> dict[str, list[str]]:
-    """Return the science fields of each part that are hashed whatever they hold."""
+    """Return the science fields of each part that are hashed whatever they hold, by name.
+
+    Their order in the class decides nothing: keys are sorted before hashing.
+    """
     return {
-        part_name(spec_type): [
+        part_name(spec_type): sorted(
             name
             for name, mark in marks_of(spec_type).items()
             if mark == SCIENCE.kind and name not in pins_of(spec_type)
-        ]
+        )
         for spec_type in sorted(spec_types(SweepSpec) | {Cell}, key=part_name)
     }
 
