@@ -4,7 +4,7 @@ A sweep that fails is refused, or analysed under a banner when that was asked fo
 what is wrong, how much of it there is, and which command mends it. Nothing here drops a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -12,10 +12,11 @@ import duckdb
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tally import TallyRow, tally_of
 from pipeline.analysis.treatment import ArmTreatment, mistreated, treatments_of
-from pipeline.records.failure import GradeClass
+from pipeline.records.failure import FailureClass, GradeClass
 
-MAX_LIMIT_TIME_SHARE = 0.005
-"""The wall limit is not meant to bind: more runs than this ended by it, and it did."""
+MAX_LIMIT_SHARE = 0.005
+"""Limits are not meant to bind: more runs than this ended by the wall limit, or by the window in
+one arm but not in another, and they did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,7 @@ def checked(
     acting_arms: Sequence[str] = (),
     baseline_arms: Sequence[str] = (),
     image_digests: Mapping[str, str] | None = None,
+    window_may_bind: bool = False,
 ) -> Gate:
     """Return the gate's findings for the open tables.
 
@@ -54,6 +56,7 @@ def checked(
         acting_arms: arms whose policy is meant to take something away.
         baseline_arms: arms that are meant to show everything.
         image_digests: instance id to the digest that the sweep was locked with.
+        window_may_bind: the plan says that the window is part of what is studied.
     """
     tally, treatments = tally_of(connection), treatments_of(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
@@ -72,6 +75,7 @@ def checked(
         *mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
         *_wall_limit(tally),
+        *_window(tally, blocks=not window_may_bind),
     ]
     for row in tally:
         if not row.adds_up:
@@ -355,8 +359,33 @@ def _wall_limit(tally: Sequence[TallyRow]) -> list[Problem]:
             remedy="raise agent.wall_limit_s and run them again: arms with slow calls lose by it",
         )
         for row in tally
-        if row.done and row.limit_time / row.done > MAX_LIMIT_TIME_SHARE
+        if row.done and row.limit_time / row.done > MAX_LIMIT_SHARE
     ]
+
+
+def _window(tally: Sequence[TallyRow], *, blocks: bool) -> Iterator[Problem]:
+    """Yield, by model, a window that ended runs of one arm more often than runs of another."""
+    for model in dict.fromkeys(row.model for row in tally):
+        arms = sorted((r for r in tally if r.model == model and r.done), key=_window_share)
+        if arms and _window_share(arms[-1]) - _window_share(arms[0]) > MAX_LIMIT_SHARE:
+            most, least = (
+                f"{row.endings[_LIMIT_CONTEXT]} of {row.done} runs of {row.arm}"
+                for row in (arms[-1], arms[0])
+            )
+            yield Problem(
+                code="window",
+                sentence=f"the window of {model} ended {most}, but {least}",
+                remedy="raise the model's context_length and run them again; where the window is "
+                "what is studied, plan for it: analysis.window_may_bind=true",
+                blocks=blocks,
+            )
+
+
+_LIMIT_CONTEXT = FailureClass.LIMIT_CONTEXT.value
+
+
+def _window_share(row: TallyRow) -> float:
+    return row.endings[_LIMIT_CONTEXT] / row.done
 
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -135,6 +135,7 @@ def study_of(
         acting_arms=acting,
         baseline_arms=[name for name in lock.spec.arms if name not in acting] if lock else (),
         image_digests=lock.image_digests if lock else None,
+        window_may_bind=plan.window_may_bind,
     )
     nothing = any(p.code == "no_runs" for p in gate.problems)
     groups = [] if nothing else groups_of(connection, exclusions=plan.exclusions)

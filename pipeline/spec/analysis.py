@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.fields.bounds import Count, Share
-from pipeline.fields.identity import Science
+from pipeline.fields.identity import Science, added_science
 
 RefetchSource = Literal["one", "union"]
 """Whether one earlier read must have shown a re-fetch's lines, or the earlier reads together."""
@@ -43,3 +43,6 @@ class AnalysisPlan:
     """The price list (conf/pricing) whose cost is primary."""
     refetch_source: Science[RefetchSource] = "one"
     """What a read is compared with: each earlier read of its run, or their union."""
+    window_may_bind: Science[bool] = added_science(False)
+    """The context window is part of what is studied: that it ends more runs of one arm than of
+    another refuses no sweep."""

@@ -53,6 +53,7 @@ def test_a_whole_sweep_passes(pristine: Path):
         ("runs", changed(0, run_id="of-another-config"), "mixed_science"),
         ("runs", changed(0, evidence="live"), "mixed_evidence"),
         ("runs", changed(0, failure_class="limit_time"), "wall_limit"),
+        ("runs", changed(0, failure_class="limit_context"), "window"),
         ("grades", changed(0, harness_version="4.9"), "mixed_harness"),
         ("grades", changed(0, patch_sha256="another"), "stale_grades"),
         ("grades", changed(0, grade_class="grade_infra", resolved=None), "grade_infra"),
@@ -195,3 +196,22 @@ def test_runs_that_nobody_checked_are_unknown_and_refuse_nothing(pristine: Path)
     gate = gate_of(pristine)
     assert {t.verdicts["unknown"] for t in gate.treatments} == {48}
     assert {t.never_treated for t in gate.treatments} == {0}
+
+
+def every_run_at_the_window(rows: list[Row]) -> list[Row]:
+    return [row | {"failure_class": "limit_context"} for row in rows]
+
+
+def test_a_window_that_binds_in_every_arm_alike_favours_none(sweep: Path):
+    edit_table(sweep, "runs", every_run_at_the_window)
+    assert "window" not in codes(gate_of(sweep))
+
+
+def test_a_window_that_the_plan_studies_is_said_and_refuses_nothing(sweep: Path):
+    edit_table(sweep, "runs", changed(0, failure_class="limit_context"))
+    with open_tables(sweep) as connection:
+        gate = checked(connection, has_lock=True, window_may_bind=True)
+    (found,) = (p for p in gate.problems if p.code == "window")
+    assert not found.blocks
+    assert "1 of 48 runs of" in found.sentence
+    assert "but 0 of 48 runs of" in found.sentence

@@ -1,6 +1,7 @@
 """Overrides become one validated sweep, and a mistake is answered with what to write instead."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_overrides_reach_arms_models_and_pools():
     assert spec.arms["plan_prune"].seeds == (7,)
     assert spec.models["sim"].max_tokens == 512
     assert spec.seeds == (1, 2, 3)
+
+
+def test_the_sweep_of_windows_changes_the_window_alone():
+    words = ["+sweep=windows", "models.qwen3_5_27b_131k.revision=abc"]
+    models = sweep_spec([*words, "models.qwen3_5_27b_131k.serve.model_path=/weights"]).models
+    windows = [model.context_length for model in models.values()]
+    assert windows == [16_384, 24_576, 32_768, 65_536, 131_072]
+    alike = [replace(m, name="", context_length=windows[0]) for m in models.values()]
+    assert all(model == alike[0] for model in alike)
 
 
 def test_dataset_and_results_are_plain_keys():

@@ -34,7 +34,7 @@ def test_qwen_on_two_cards_gets_its_parsers_and_its_memory_plan():
         *("/site/.venv-vllm/bin/python", "-m", "vllm.entrypoints.cli.main"),
         *("serve", "Qwen/Qwen3.5-27B"),
         *("--host", "127.0.0.1", "--port", "20065", "--served-model-name", "qwen3_5_27b"),
-        *("--max-model-len", "65536", "--dtype", "bfloat16", "--generation-config", "vllm"),
+        *("--max-model-len", "131072", "--dtype", "bfloat16", "--generation-config", "vllm"),
         *("--tensor-parallel-size", "2", "--max-num-seqs", "16"),
         *("--max-num-batched-tokens", "2352", "--gpu-memory-utilization", "0.92"),
         *("--tool-call-parser", "qwen3_coder", "--reasoning-parser", "qwen3"),
