@@ -4,16 +4,17 @@
     python -m pipeline.doctor --server URL [model=NAME]
 
 Takes launch's words, so that it checks what launch would use; without a sweep it takes the demo's.
-With --server it asks a running server (http://HOST:PORT/v1) what its prefix cache makes of an
-edited history. On many clusters containers and GPUs are on compute nodes only: use
-slurm/doctor.sbatch there.
+With --server it holds a short conversation with a running server (http://HOST:PORT/v1): its model,
+its window, the fields it takes, how it counts, and what its prefix cache makes of an edited
+history (docs/foreign-servers.md). On many clusters containers and GPUs are on compute nodes only:
+use slurm/doctor.sbatch there.
 
 Exit status: 0 all well, 1 something to look at, 2 a sweep would fail.
 """
 
 import argparse
 import json
-import secrets
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -28,14 +29,13 @@ from pipeline.planning.config import ConfigError, sweep_spec
 from pipeline.planning.doctor import Check, Level, fail, ok, worst
 from pipeline.planning.doctor_disk import disk_checks
 from pipeline.planning.doctor_host import host_checks
+from pipeline.planning.doctor_server import server_report
 from pipeline.planning.doctor_slurm import slurm_checks
 from pipeline.planning.estimate import estimated
 from pipeline.planning.prepare import prepared
-from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.records.failure import ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
-from pipeline.serving.client import RetryPolicy, completer_for
-from pipeline.serving.probe import edited_history_probe
 from pipeline.spec.sweep import SweepSpec
 
 STATUS = {Level.OK: 0, Level.WARN: 1, Level.FAIL: 2}
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     if not any(word.lstrip("+").startswith("sweep=") for word in words):
         words.insert(0, "+sweep=demo")
     try:
-        spec = sweep_spec(words)
+        spec = sweep_spec(_with_address(words, options.server))
         if options.server is not None:
             return _server(spec, options.server, as_json=options.json)
         checks = list(site_checks(spec))
@@ -105,24 +105,27 @@ def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
         print("doctor: name the one model that the server has: model=NAME", file=sys.stderr)
         return 2
     (model,) = (replace(m, base_url=url) for m in spec.models.values())
-    completer = completer_for(model, url, environment(), retry=RetryPolicy(max_attempts=2))
     try:
-        probe = edited_history_probe(completer, model, url, salt=f"doctor-{secrets.token_hex(8)}")
-    except (ServerError, ContextOverflowError) as error:
+        report = server_report(spec, model, environment())
+    except (ServerError, ValueError) as error:
         print(f"doctor: {url}: {error}", file=sys.stderr)
         return 2
-    finally:
-        completer.close()
-    print(json.dumps(asdict(probe), indent=2) if as_json else probe.text())
-    counted_in = model.serve.block_size
-    if counted_in is not None and counted_in != probe.block_tokens:
-        print(
-            f"doctor: lcp_block_tokens would be counted in blocks of {counted_in}; say "
-            f"model.serve.block_size={probe.block_tokens}",
-            file=sys.stderr,
-        )
-        return 1
-    return 0 if probe.follows_prefix else 1
+    probe = report.probe
+    if as_json:
+        found = asdict(probe) if probe is not None else {}
+        print(json.dumps({**found, "checks": [asdict(c) for c in report.checks]}, indent=2))
+    else:
+        _show(report.checks)
+        print(probe.text() if probe is not None else "")
+    return STATUS[worst(report.checks)]
+
+
+def _with_address(words: Sequence[str], url: str | None) -> list[str]:
+    """Return `words` with the server's address where they name an endpoint without one."""
+    given = any(re.match(r"\+*model\.base_url=", word) for word in words)
+    if url is None or given or "model=endpoint" not in words:
+        return list(words)
+    return [*words, f'model.base_url="{url}"']
 
 
 if __name__ == "__main__":

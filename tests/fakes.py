@@ -83,6 +83,7 @@ class ScriptedModel:
         replies: Iterable[Reply] | Callable[[Message], Reply],
         *,
         name: str = "scripted",
+        about: Message | None = None,
     ) -> None:
         self.requests: list[Message] = []
         """Bodies of the chat completions, as they arrived."""
@@ -90,6 +91,8 @@ class ScriptedModel:
         self.on_headers: Callable[[Any], object] = lambda _headers: None
         """Called with the headers of every chat completion."""
         self.name = name
+        self.about = about or {}
+        """What `/v1/models` says of the model beside its name."""
         self._answer = replies if callable(replies) else _in_order(list(replies))
         self._lock = threading.Lock()
         self._server = _Server(self)
@@ -164,7 +167,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def do_GET(self) -> None:
-        self._send(200, json.dumps({"data": [{"id": self.server.script.name}]}).encode())
+        self._send(
+            200,
+            json.dumps(
+                {"data": [self.server.script.about | {"id": self.server.script.name}]}
+            ).encode(),
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -88,6 +88,8 @@ def status_view(progress: Progress) -> RenderableType:
     if progress.grade_classes and progress.all_graded:
         lines.append(Text("grades: " + counted(progress.grade_classes)))
     lines += [Text(worker_line(worker)) for worker in progress.workers]
+    if not progress.all_run:
+        lines += [Text(stopped_line(worker), style="red") for worker in progress.stopped]
     lines += [
         Text(f"journal {name} is damaged; what is readable counts", style="yellow")
         for name in progress.damaged_journals
@@ -101,6 +103,14 @@ def worker_line(worker: Mapping[str, Any]) -> str:
         f"worker {worker.get('worker')} on {worker.get('host')}: "
         f"{worker.get('finished', 0)} finished, {len(worker.get('in_flight') or ())} in flight, "
         f"last sign {worker.get('age_s', 0.0):.0f} s ago"
+    )
+
+
+def stopped_line(worker: Mapping[str, Any]) -> str:
+    """Return why a worker ended, in one line."""
+    return (
+        f"worker {worker.get('worker')} on {worker.get('host')} stopped "
+        f"{duration(worker.get('age_s', 0.0))} ago: {worker.get('stopped')}"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
-from pipeline.planning.progress import Progress, progress_of
+from pipeline.planning.progress import Progress, progress_of, stopped_workers
 from pipeline.planning.slurm_site import JobRequest
 from pipeline.planning.submit import (
     job_requests,
@@ -87,13 +87,17 @@ def _rounds(
     A round in which nothing was closed is repeated where workers may have died of something that
     passes: at most `max_attempts` times, and never for runs that have had all their attempts.
     """
-    states = States(layout)
+    states, since_unix_s = States(layout), time.time()
     idle_rounds = 0
     failed_before = _attempts(states.refresh())
     while requests := open_requests(lock, runs, states.refresh(), phase):
         before = _n_open(runs, states, phase)
         said = _one_round(layout, runs, states, requests, show, phase)
         known = states.refresh()
+        unfit = [w["stopped"] for w in stopped_workers(layout, since_unix_s) if w["unfit"]]
+        if unfit:
+            # Another round would hold the same conversation with the same server.
+            raise StuckError(unfit[0])
         if _n_open(runs, states, phase) < before:
             idle_rounds = 0
             continue

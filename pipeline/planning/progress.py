@@ -52,6 +52,8 @@ class Progress:
     eta_s: float | None
     """Seconds to the last rollout at the rate so far; None until a run has finished."""
     workers: Sequence[Mapping[str, Any]] = field(default=())
+    stopped: Sequence[Mapping[str, Any]] = field(default=())
+    """Workers that ended of what they could not mend, with the reason."""
     cells: Sequence[CellProgress] = field(default=())
     damaged_journals: Sequence[str] = field(default=())
 
@@ -87,6 +89,7 @@ def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> P
         tokens_per_s=token_rate or None,
         eta_s=left / rate if rate > 0 else None,
         workers=workers,
+        stopped=stopped_workers(layout),
         cells=_cells(runs, of_plan),
         damaged_journals=sorted(states.damages),
     )
@@ -94,7 +97,20 @@ def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> P
 
 def live_workers(layout: Layout) -> list[dict[str, Any]]:
     """Return the status of every worker that reported lately."""
-    return [{**report, "age_s": age_s} for report, age_s in status_files(layout) if age_s < LIVE_S]
+    return [
+        {**report, "age_s": age_s}
+        for report, age_s in status_files(layout)
+        if age_s < LIVE_S and "stopped" not in report
+    ]
+
+
+def stopped_workers(layout: Layout, since_unix_s: float = 0.0) -> list[dict[str, Any]]:
+    """Return what the workers left that have ended since of something they could not mend."""
+    return [
+        {**report, "age_s": age_s}
+        for report, age_s in status_files(layout)
+        if "stopped" in report and report["updated_at"] >= since_unix_s
+    ]
 
 
 def status_files(layout: Layout) -> Iterator[tuple[dict[str, Any], float]]:

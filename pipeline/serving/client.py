@@ -94,7 +94,7 @@ class HttpCompleter:
             ServerError: no answer after every retry, or the server is gone or refuses.
             ContextOverflowError: the prompt does not fit the window.
         """
-        body = self._body(request)
+        body = self.body_of(request)
         first = self._clock()
         n_failed_sent = 0
         for attempt in range(1, self._retry.max_attempts + 1):
@@ -115,7 +115,8 @@ class HttpCompleter:
         """Close all connections; no call may be in flight."""
         self._pool.close()
 
-    def _body(self, request: ChatRequest) -> bytes:
+    def body_of(self, request: ChatRequest) -> bytes:
+        """Return the bytes of `request` as this server is sent them."""
         fields: dict[str, Any] = {"seed": request.seed, "max_tokens": request.max_tokens}
         temperature = self._temperature if request.temperature is None else request.temperature
         if temperature is not None:

@@ -9,9 +9,13 @@ appended, and what the server reports is put beside what the common prefix allow
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from pipeline.host.proxies import Proxy
 from pipeline.protocols import ChatReply, ChatRequest, Completer
+from pipeline.records.failure import ServerError
 from pipeline.serving.metrics import cache_config_of, metrics_text
 from pipeline.spec.model import ModelSpec
 
@@ -42,7 +46,7 @@ class CacheProbe:
 
     block_tokens: int | None
     cache_mode: str
-    """`plain`, or the mode in which a hybrid model's states are kept (`align`)."""
+    """`plain`, the mode in which a hybrid model's states are kept (`align`), or `unknown`."""
     max_num_batched_tokens: int | None
     """Of the model's config: a hybrid's state is kept at the end of such a chunk."""
     calls: tuple[ProbeCall, ...]
@@ -85,6 +89,7 @@ def edited_history_probe(
     *,
     salt: str,
     n_turns: int = 12,
+    proxy: Proxy | None = None,
 ) -> CacheProbe:
     """Return how the server at `base_url` caches an edited history. Takes seconds.
 
@@ -94,9 +99,10 @@ def edited_history_probe(
         base_url: up to and including `/v1`.
         salt: of this probe alone, so that nothing of it is cached yet.
         n_turns: of the conversation; it must fit the window.
+        proxy: the way to the server, where there is one.
 
     Raises:
-        ServerError: the server does not answer, or has no metrics.
+        ServerError: the server does not answer.
         ContextOverflowError: the conversation does not fit; ask for fewer turns.
     """
     chat = conversation(n_turns, LINES_A_TURN)
@@ -104,15 +110,19 @@ def edited_history_probe(
     edited = [*chat[:middle], {**chat[middle], "content": "(removed)"}, *chat[middle + 1 :]]
     appended = [*chat, *conversation(1, LINES_A_TURN)[1:]]
     asked = {"fresh": chat, "again": chat, "appended": appended, "edited": edited}
+    # A constraint on the model's answers would only lengthen these.
+    extra = {"structured_outputs": None} if "structured_outputs" in model.extra_body else {}
     earlier: list[Sequence[int]] = []
     calls = []
     for what, messages in asked.items():
-        reply = completer.complete(_request(messages, salt))
+        reply = completer.complete(_request(messages, salt, extra))
         calls.append(_call(what, reply, earlier))
         if reply.prompt_token_ids is not None:
             earlier.append([*reply.prompt_token_ids, *(reply.completion_token_ids or ())])
-    config = cache_config_of(metrics_text(base_url))
-    mode = config.get("mamba_cache_mode", "none")
+    config = {}
+    with suppress(ServerError):
+        config = dict(cache_config_of(metrics_text(base_url, proxy=proxy)))
+    mode = config.get("mamba_cache_mode", "none" if config else "unknown")
     return CacheProbe(
         block_tokens=_number(config.get("block_size")),
         cache_mode="plain" if mode in ("none", "None") else mode,
@@ -133,14 +143,14 @@ def conversation(n_turns: int, lines_a_turn: int) -> list[dict[str, str]]:
     return chat
 
 
-def _request(messages: Chat, salt: str) -> ChatRequest:
+def _request(messages: Chat, salt: str, extra: Mapping[str, Any]) -> ChatRequest:
     return ChatRequest(
         messages=[json.dumps(message).encode() for message in messages],
         seed=0,
         temperature=0.0,
         max_tokens=4,
         cache_salt=salt,
-        extra={"structured_outputs": None},
+        extra=extra,
     )
 
 

@@ -51,6 +51,8 @@ class SweepSpec:
     cluster: Runtime[SiteSpec]
     max_attempts: Runtime[Count] = 3
     """Attempts at a run that fails on our side, within one launch."""
+    max_refusals_in_a_row: Runtime[Count] = 5
+    """A worker stops when so many runs in a row were refused for the form of their requests."""
     max_block_runs: Runtime[Count] = 12
     max_runs: Runtime[Count] = 20_000
     max_gpu_hours: Runtime[Amount | None] = None

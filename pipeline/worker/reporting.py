@@ -1,13 +1,15 @@
 """A worker's status file: what it is doing, for `status` and for a launcher that waits.
 
 Replaced atomically every few seconds and removed when the worker ends, or by the next worker on the
-same machine if it was killed. A status that cannot be
-written (no space) is not worth a run, so it is skipped. It decides nothing but one thing: local
+same machine if it was killed. A worker that ended because of something it could not mend leaves its
+reason there, until the next worker in its place. A status that cannot be written (no space) is not
+worth a run, so it is skipped. It decides nothing but one thing: local
 launchers look here for workers of an earlier launch that still live.
 """
 
 import contextlib
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,11 +19,16 @@ from typing import Any, Literal
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.host.proctable import ProcessIdentity, is_alive
 from pipeline.host.slurm_job import SlurmJob
+from pipeline.records.failure import InfraError
 from pipeline.records.layout import Layout
+from pipeline.serving.finding import ServerUnfitError
 from pipeline.worker.claims import Owner
 
 REPORT_EVERY_S = 2.0
 RATE_WINDOW_S = 60.0
+
+_ATTEMPT = re.compile(r"-(pid\d+|[\d_]+-r\d+)$")
+"""What a worker's name has beside its place: the process, or the job and its restart."""
 
 
 @dataclass(kw_only=True)
@@ -46,8 +53,18 @@ def remove_dead(layout: Layout, machine: str) -> None:
         with contextlib.suppress(OSError, ValueError, KeyError):
             status = read_json(path)
             identity = ProcessIdentity(status["pid"], status["start_ticks"])
-            if status["machine"] == machine and not is_alive(identity):
+            killed = status["machine"] == machine and not is_alive(identity)
+            if killed and "stopped" not in status:
                 path.unlink(missing_ok=True)
+
+
+def _remove_left(layout: Layout, place: str) -> None:
+    """Remove the reasons that earlier workers left in this worker's place of the array."""
+    for path in layout.status.glob("*.json"):
+        if _ATTEMPT.sub("", path.stem) == place:
+            with contextlib.suppress(OSError, ValueError):
+                if "stopped" in read_json(path):
+                    path.unlink(missing_ok=True)
 
 
 class StatusFile:
@@ -66,6 +83,8 @@ class StatusFile:
         """Prepare the file; only what killed workers left behind is removed."""
         remove_dead(layout, owner.machine)
         self._path = layout.status_of(owner.worker)
+        self._left = False
+        _remove_left(layout, _ATTEMPT.sub("", owner.worker))
         self._now_s = now_s
         self._fixed: dict[str, Any] = {
             "worker": owner.worker,
@@ -110,8 +129,25 @@ class StatusFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_bytes(self._path, json.dumps(status).encode())
 
+    def leave(self, error: InfraError, counts: Counts) -> None:
+        """Leave why this worker ended, for people and for a launcher; `remove` lets it stand."""
+        self._left = True
+        status = {
+            **self._fixed,
+            "stopped": str(error),
+            # A launcher does not start workers again on a server that is not the right one.
+            "unfit": isinstance(error, ServerUnfitError),
+            "updated_at": time.time(),
+            "finished": counts.finished,
+        }
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(self._path, json.dumps(status).encode())
+
     def remove(self) -> None:
         """Remove the file: this worker is gone. May be called twice."""
+        if self._left:
+            return
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 

@@ -8,16 +8,18 @@ What a run is, is `execute`'s; which run is next, `blocks`'; the loop itself, `l
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
 from pipeline.pruners.pool import PrunerPool
-from pipeline.records.failure import DiskError
+from pipeline.records.failure import DiskError, InfraError
 from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_rows
 from pipeline.records.plan import PlannedRun, blocks_of, read_plan
+from pipeline.records.run_record import RunRecord
 from pipeline.records.states import States
 from pipeline.serving.server import ServerStoppedError
 from pipeline.worker.blocks import Assignment, BlockQueue
@@ -28,9 +30,11 @@ from pipeline.worker.donors import Donors
 from pipeline.worker.execute import Bench, counter_for, execute_run
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
+from pipeline.worker.refusals import Refusals, RefusedInARowError
 from pipeline.worker.reporting import StatusFile
 from pipeline.worker.sampling import ServerSampler
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
+from pipeline.worker.server_fit import require_fit
 from pipeline.worker.servers import Place, start_server
 from pipeline.worker.stopping import StopWatch
 
@@ -60,6 +64,7 @@ class RolloutWorker:
         self._bench: Bench | None = None
         self._journal: Journal | None = None
         self._sampler: ServerSampler | None = None
+        self._refusals = Refusals(spec.max_refusals_in_a_row)
         runs = read_plan(layout.plan)
         states = States(layout)
         donors = donors_of(lock, runs)
@@ -102,6 +107,10 @@ class RolloutWorker:
                 with contextlib.ExitStack() as stack, stopped:
                     self._bench = self._opened(stack)
                     self.loop.run(self._tend, self._pull_plug)
+                    self._journal_all(self._refusals.rest())
+        except InfraError as error:
+            self._status.leave(error, self.loop.counts)
+            raise
         finally:
             self._status.remove()
         return {
@@ -134,6 +143,7 @@ class RolloutWorker:
         pruners = PrunerPool(self._lock.spec.arms.values())
         server = start_server(self._model, place, rows)
         stack.callback(server.stop)
+        require_fit(self._lock.spec, self._model, server, self._env)
         stack.callback(sandboxes.stop_all)
         self._journal = stack.enter_context(
             self.loop.patiently(lambda: new_journal(self._layout, self._owner.worker))
@@ -174,8 +184,6 @@ class RolloutWorker:
     def _run_and_record(self, assignment: Assignment) -> Recorded:
         """Run in a slot's thread; the record is on disk when this returns."""
         assert self._bench is not None
-        assert self._journal is not None
-        journal = self._journal
         record = execute_run(assignment.run, assignment.attempt, self._bench)
         failed = record.failure_class.is_infra
         if self._stop.terminated or (failed and self.loop.should_stop()):
@@ -183,10 +191,15 @@ class RolloutWorker:
             # under the run: nothing is to be learned from how it ended.
             return Recorded()
         try:
-            self.loop.patiently(lambda: journal.append_run(record))
-        except DiskError as error:
+            self._journal_all(self._refusals.take(record))
+        except (DiskError, RefusedInARowError) as error:
             return Recorded(error=error)
         return Recorded(ending=record.failure_class.value, failed=failed, wall_s=record.wall_s)
+
+    def _journal_all(self, records: Sequence[RunRecord]) -> None:
+        assert self._journal is not None
+        for record in records:
+            self.loop.patiently(partial(self._journal.append_run, record))
 
 
 def donors_of(lock: Lock, runs: Sequence[PlannedRun]) -> dict[str, list[str]]:
