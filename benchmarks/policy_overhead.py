@@ -23,15 +23,12 @@ from pipeline.spec.parse import parsed
 from pipeline.spec.policies import policy_for
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall
 from pipeline.views.trajectory import (
-    Decision,
-    Edit,
     Message,
-    Part,
     PlanEvent,
     ToolCall,
     Trajectory,
-    merged,
 )
+from pipeline.views.walk import PlainView, Walk
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "arm"
 COUNTER = token_counter("chars/3.6")
@@ -117,42 +114,26 @@ def append_turn(trajectory: Trajectory, turn: int) -> None:
 
 def decide_ms(arm: ArmSpec, turns: int) -> list[float]:
     policy = policy_for(arm, seed=1, count_tokens=COUNTER, context_length=131_072)
-    trajectory = Trajectory()
+    view = PlainView()
+    trajectory = view.trajectory
     for role in ("system", "user"):
         trajectory.append([message(trajectory, 0, role=role, content="text " * 200)])
-    standing: dict[tuple[int, Part], Edit] = {}
 
-    def ask(request: AuxRequest) -> AuxReply:
+    def answer(request: AuxRequest) -> AuxReply:
         ids = [k for k in range(len(trajectory.turns)) if k % 2]
-        calls = (
-            (
-                RequestedToolCall(
-                    id="a", name="prune_observations", arguments=json.dumps({"ids": ids})
-                ),
-            )
-            if request.kind is CallKind.CLEANUP
-            else ()
+        call = RequestedToolCall(
+            id="a", name="prune_observations", arguments=json.dumps({"ids": ids})
         )
-        trajectory.decisions.append(
-            Decision(
-                kind=request.kind.value,
-                message_index=len(trajectory.messages),
-                call_index=0,
-                content="notes",
-                tool_calls=tuple(
-                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls
-                ),
-            )
-        )
+        calls = (call,) if request.kind is CallKind.CLEANUP else ()
         return AuxReply(kind=request.kind, content="notes", tool_calls=calls, completion_tokens=90)
 
+    walk = Walk(policy, view, answer)
     spent = []
     for turn in range(1, turns + 1):
         append_turn(trajectory, turn)
         start = time.thread_time()
-        new = policy.decide(trajectory, standing, ask)
+        walk.step()
         spent.append((time.thread_time() - start) * 1000)
-        standing = merged(standing, new)
     return spent[-max(1, turns // 5) :]
 
 

@@ -17,8 +17,9 @@ from pipeline.records.json_columns import json_text
 from pipeline.records.run_record import OVERFLOW, CallRecord, text_sha256
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.run import request_seed
-from pipeline.views.policy import CallKind, RequestedToolCall, TokenCounter
-from pipeline.views.trajectory import Edit, ToolCall
+from pipeline.views.policy import CallKind, TokenCounter
+from pipeline.views.trajectory import Edit
+from pipeline.views.walk import kept_calls
 
 MIN_COMPLETION_TOKENS = 64
 """With less room than this for an answer, the window counts as full."""
@@ -206,11 +207,6 @@ class Caller:
         prompt = served + shown_tokens - shown_then
         prompt += TEMPLATE_TOKENS_PER_MESSAGE * (n_messages - n_then)
         return max(min(cap, self._window - prompt), MIN_COMPLETION_TOKENS)
-
-
-def kept_calls(calls: Sequence[RequestedToolCall]) -> tuple[ToolCall, ...]:
-    """Return tool calls as records keep them, whether or not they can be used."""
-    return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
 
 
 def _answered(sent: CallRecord, reply: ChatReply) -> CallRecord:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal
 from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Amount, Count, Natural, Share
 from pipeline.fields.identity import Science
-from pipeline.views.asking import answer_to
 from pipeline.views.draws import ranks
 from pipeline.views.policy import Ask, AuxRequest, CallKind, Policy
 from pipeline.views.shown import (
@@ -100,7 +99,7 @@ class AgentDietPolicy:
                 return [self._sampled(m, standing) for m in outputs]
             case "model":
                 request = self._request(outputs, turns, trajectory, standing)
-                text = answer_to(request, trajectory, ask).content.strip()
+                text = ask(request).content.strip()
                 if not text:
                     return [shown_content(m, standing) for m in outputs]
                 return [text, *[SHARED] * (len(outputs) - 1)]

@@ -13,7 +13,6 @@ from pipeline.arms.parameters import Parameters
 from pipeline.fields.bounds import Count, Natural
 from pipeline.fields.identity import Science
 from pipeline.views import prune_tool
-from pipeline.views.asking import answer_to
 from pipeline.views.plan_steps import StepSpan, completed_in, step_of, step_spans, steps_left
 from pipeline.views.policy import Ask, AuxRequest, CallKind
 from pipeline.views.prune_tool import PruneAnswer
@@ -205,9 +204,7 @@ def asked(
     spans = step_spans(trajectory) if form.plan_step_column else None
     outputs = listing(live, standing, tokens=tokens, spans=spans)
     prompt = cleanup_prompt(outputs, text_mode=form.text_mode)
-    answer = answer_to(
-        cleanup_request(trajectory, standing, prompt, tuple(live), form), trajectory, ask
-    )
+    answer = ask(cleanup_request(trajectory, standing, prompt, tuple(live), form))
     return judged(
         prune_tool.prune_answer(answer.content, answer.tool_calls), trajectory, standing, live
     )

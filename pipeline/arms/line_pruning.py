@@ -17,7 +17,6 @@ from pydantic import Field
 from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Count, Natural, Seconds
 from pipeline.fields.identity import Runtime, Science, digest_of, science_of
-from pipeline.views.asking import answer_to
 from pipeline.views.kept_lines import FILTERED, BoolArray, count_lines, split_lines
 from pipeline.views.line_edits import line_edit
 from pipeline.views.policy import Ask, AuxRequest, CallKind, Policy, PruneRequest
@@ -96,7 +95,7 @@ class LinePrunerPolicy:
             outputs=[output.request for output in asked],
             pruner=self._name,
         )
-        answers = kept_by_message(answer_to(request, trajectory, ask).content, self._name)
+        answers = kept_by_message(ask(request).content, self._name)
         return list(self._edits(asked, answers))
 
     def _is_asked(self, output: "_Output") -> bool:

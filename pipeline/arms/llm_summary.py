@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Amount, Count, Natural
 from pipeline.fields.identity import Science
-from pipeline.views.asking import answer_to
 from pipeline.views.policy import Ask, AuxRequest, CallKind, Policy
 from pipeline.views.shown import acted_turns, changed, content_edit, is_removed, reasoning_edit
 from pipeline.views.trajectory import (
@@ -83,7 +82,7 @@ class LlmSummaryPolicy:
             return ()
         batch = turns[: self._spec.summarise_turns]
         request = self._request(trajectory, standing, batch)
-        summary = answer_to(request, trajectory, ask).content.strip()
+        summary = ask(request).content.strip()
         if not summary:
             return ()
         first = max(end, FIRST_EDITABLE)

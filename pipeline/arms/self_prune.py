@@ -15,7 +15,6 @@ import numpy as np
 from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Amount, Count, Natural
 from pipeline.fields.identity import Science
-from pipeline.views.asking import answer_to
 from pipeline.views.kept_lines import BoolArray, count_lines, gaps_filled, split_lines
 from pipeline.views.line_edits import line_edit
 from pipeline.views.policy import Ask, AuxRequest, CallKind, Policy
@@ -72,7 +71,7 @@ class SelfPrunePolicy:
             max_tokens=self._spec.max_tokens,
         )
         counts = [count_lines(text) for _, text in outputs]
-        kept = answered_lines(answer_to(request, trajectory, ask).content, sum(counts))
+        kept = answered_lines(ask(request).content, sum(counts))
         if kept is None:
             return ()
         parts = np.split(kept, np.cumsum(counts)[:-1])

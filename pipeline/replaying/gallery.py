@@ -21,7 +21,6 @@ from pipeline.views.focus import FOCUS_ARGUMENT
 from pipeline.views.kept_lines import TokenLines, split_lines
 from pipeline.views.line_scores import encoded, response_params, wanted_texts
 from pipeline.views.policy import (
-    AsksServer,
     AuxReply,
     AuxRequest,
     CallKind,
@@ -31,16 +30,13 @@ from pipeline.views.policy import (
 )
 from pipeline.views.prune_tool import NAME
 from pipeline.views.trajectory import (
-    Decision,
-    Edit,
     Message,
-    Part,
     PlanEvent,
     ToolCall,
     Trajectory,
-    merged,
     view_messages,
 )
+from pipeline.views.walk import PlainView, Walk
 
 _SOURCE = "\n".join(f"def rule_{k}(text):\n    return text.strip()[{k}:]" for k in range(8))
 _TESTS = "\n".join(
@@ -78,38 +74,24 @@ class Shown:
 def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
     """Return what `arm` shows of the example."""
     policy = policy_for(arm, seed=1, count_tokens=counter, context_length=8000)
-    trajectory = Trajectory()
-    standing: dict[tuple[int, Part], Edit] = {}
+    view = PlainView()
     asked: list[str] = []
 
-    def ask(request: AuxRequest) -> AuxReply:
-        reply = _answer(request)
+    def answer(request: AuxRequest) -> AuxReply:
         if request.kind is not CallKind.LINES:
             asked.append(request.kind.value)
-        trajectory.decisions.append(
-            Decision(
-                kind=request.kind.value,
-                message_index=len(trajectory.messages),
-                call_index=0,
-                content=reply.content,
-                tool_calls=tuple(
-                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
-                ),
-                completion_tokens=reply.completion_tokens,
-            )
-        )
-        return reply
+        return _answer(request)
 
+    walk = Walk(policy, view, answer)
     for number in range(-1, len(_TURNS)):
-        _append(trajectory, number, counter, arm)
-        standing = merged(standing, policy.decide(trajectory, standing, ask))
-        question = (
-            policy.server_question(trajectory, standing) if isinstance(policy, AsksServer) else None
-        )
+        _append(view.trajectory, number, counter, arm)
+        walk.step()
+        question = walk.server_question()
         if question is not None:
-            trajectory.decisions.append(_server_answer(question, len(trajectory.messages)))
+            walk.decided(question.kind, _server_answer(question), call_index=0)
     return Shown(
-        lines=tuple(_line(m) for m in view_messages(trajectory, standing)), asked=tuple(asked)
+        lines=tuple(_line(m) for m in view_messages(view.trajectory, view.standing)),
+        asked=tuple(asked),
     )
 
 
@@ -190,7 +172,7 @@ def _pruner_answer(request: AuxRequest) -> str:
     return json.dumps({"pruner": request.pruner, "outputs": outputs})
 
 
-def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:
+def _server_answer(question: ServerQuestion) -> str:
     """Answer as a head in the server might."""
     answers = []
     for text in wanted_texts(question.params):
@@ -200,9 +182,7 @@ def _server_answer(question: ServerQuestion, n_messages: int) -> Decision:
         token_lines = TokenLines(first=places, last=places, n_lines=len(lines))
         answers.append(encoded(scores, token_lines))
     answer = {"messages": list(question.messages), "answer": response_params(answers, 0)}
-    return Decision(
-        kind=question.kind, message_index=n_messages, call_index=0, content=json.dumps(answer)
-    )
+    return json.dumps(answer)
 
 
 def _line(message: Mapping[str, Any]) -> str:

@@ -19,9 +19,10 @@ from pipeline.arms.line_pruning import is_answer_of
 from pipeline.replaying.replay_choices import AnswerLengths, stand_in
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policies import policy_for
-from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall, TokenCounter
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind, TokenCounter
 from pipeline.views.shown import ShownTokens
-from pipeline.views.trajectory import Decision, Edit, Message, Part, ToolCall, Trajectory, merged
+from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged
+from pipeline.views.walk import Growing, PlainView, Walk, reply_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,11 +123,12 @@ class Replayer:
         sizes: list[int] = []
         total = 0
         ends: list[int] = []
-        history = _Prefix(self._recording.trajectory)
+        history = Growing(self._recording.trajectory)
         for call in self._recording.calls:
             standing = merged(standing, call.edits)
             touched = [e.message_index for e in call.edits]
-            change = shown.update(history.upto(call.n_messages), standing, touched)
+            history.upto(call.n_messages)
+            change = shown.update(history.trajectory, standing, touched)
             del ends[change.kept :]
             total = ends[-1] if ends else 0
             for piece in change.pieces:
@@ -153,22 +155,15 @@ class _Known:
         return self._tokens.of_text(text)
 
 
-class _Prefix:
-    """The recording as it grows; a trajectory of its own, since policies see no future."""
+@dataclass(slots=True)
+class _TrackedView(PlainView):
+    """A view that knows which messages were edited since it was last priced."""
 
-    def __init__(self, whole: Trajectory) -> None:
-        self._whole = whole
-        self._events = 0
-        self.trajectory = Trajectory(decisions=[])
+    touched: set[int] = field(default_factory=set)
 
-    def upto(self, n_messages: int) -> Trajectory:
-        grown = self.trajectory
-        grown.append(self._whole.messages[len(grown.messages) : n_messages])
-        events = self._whole.plan_events
-        while self._events < len(events) and events[self._events].message_index < n_messages:
-            grown.plan_events.append(events[self._events])
-            self._events += 1
-        return grown
+    def apply(self, edits: Sequence[Edit]) -> None:
+        PlainView.apply(self, edits)
+        self.touched.update(edit.message_index for edit in edits)
 
 
 class _Replay:
@@ -180,7 +175,7 @@ class _Replay:
         self._arm = arm
         self._tokens = owner._tokens
         self._scales = owner._scales
-        self._policy = policy_for(
+        policy = policy_for(
             arm,
             seed=owner._settings.seed,
             count_tokens=owner._counter,
@@ -189,12 +184,12 @@ class _Replay:
         self._pieces = PromptPieces(self._tokens, rules=self._settings.rules, plain=owner._plain)
         self._overhead = Piece(text="\x00tools\n", n_tokens=owner._overhead)
         self._account = CacheAccount(owner._counter, block_tokens=self._settings.block_tokens)
-        self._history = _Prefix(self._recording.trajectory)
+        self._history = Growing(self._recording.trajectory)
+        self._view = _TrackedView(trajectory=self._history.trajectory)
+        self._walk = Walk(policy, self._view, self._answer)
         self._recorded = {
             (d.kind, d.message_index): d for d in self._recording.trajectory.decisions
         }
-        self._standing: dict[tuple[int, Part], Edit] = {}
-        self._touched: set[int] = set()
         self._calls: list[ReplayedCall] = []
         self._made: list[Edit] = []
         self._size = 0
@@ -206,14 +201,13 @@ class _Replay:
         elisions = self._recording.elisions
         for number, call in enumerate(self._recording.calls):
             self._scale = self._scales[number]
-            trajectory = self._history.upto(call.n_messages)
-            self._put_in_force(elisions[number])
-            new = self._policy.decide(trajectory, self._standing, self._ask)
-            self._put_in_force(new)
-            self._made += new
-            change = self._pieces.update(trajectory, self._standing, self._touched)
-            self._touched.clear()
-            answer = self._answer(call.n_messages)
+            self._history.upto(call.n_messages)
+            self._view.apply(elisions[number])
+            self._made += self._walk.step()
+            view = self._view
+            change = self._pieces.update(view.trajectory, view.standing, view.touched)
+            view.touched.clear()
+            answer = self._said(call.n_messages)
             completion = call.completion_tokens
             if completion is None:
                 completion = answer.n_tokens + answer.reasoning_tokens if answer else 0
@@ -227,18 +221,16 @@ class _Replay:
             stand_ins=self._stand_ins,
         )
 
-    def _put_in_force(self, edits: Sequence[Edit]) -> None:
-        for edit in edits:
-            self._standing[edit.message_index, edit.part] = edit
-            self._touched.add(edit.message_index)
-
-    def _ask(self, request: AuxRequest) -> AuxReply:
-        trajectory = self._history.trajectory
+    def _answer(self, request: AuxRequest) -> AuxReply:
+        """Answer a question of the policy as the recording does, or else by rule, and charge it."""
+        trajectory = self._view.trajectory
         here = len(trajectory.messages)
         recorded = self._recorded.get((request.kind.value, here))
         if recorded is not None and request.kind is CallKind.LINES:
             recorded = recorded if is_answer_of(recorded.content, request.pruner) else None
-        if recorded is None:
+        if recorded is not None:
+            reply = reply_of(recorded)
+        else:
             self._stand_ins += 1
             reply = stand_in(
                 request,
@@ -246,37 +238,18 @@ class _Replay:
                 rule=self._settings.cleanup_choice,
                 lengths=self._settings.lengths,
             )
-            recorded = Decision(
-                kind=request.kind.value,
-                message_index=here,
-                call_index=len(self._calls),
-                content=reply.content,
-                tool_calls=tuple(
-                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
-                ),
-                completion_tokens=reply.completion_tokens,
-            )
-        trajectory.decisions.append(recorded)
         if request.kind is CallKind.LINES:
             # The pruner's own time is no call of the model.
-            return AuxReply(kind=request.kind, content=recorded.content)
+            return reply
         if request.messages is None:
             change = self._pieces.update_with(
-                trajectory, self._standing, request.edits, self._touched
+                trajectory, self._view.standing, request.edits, self._view.touched
             )
-            self._touched.clear()
-            self._charge(request.kind.value, change, "", recorded.completion_tokens)
+            self._view.touched.clear()
+            self._charge(request.kind.value, change, "", reply.completion_tokens)
         else:
-            self._charge_aside(request, recorded.completion_tokens)
-        return AuxReply(
-            kind=request.kind,
-            content=recorded.content,
-            tool_calls=tuple(
-                RequestedToolCall(id=c.id, name=c.name, arguments=c.arguments)
-                for c in recorded.tool_calls
-            ),
-            completion_tokens=recorded.completion_tokens,
-        )
+            self._charge_aside(request, reply.completion_tokens)
+        return replace(reply, call_index=len(self._calls) - 1)
 
     def _charge(
         self, kind: str, change: PromptChange, completion: str, completion_tokens: int
@@ -313,7 +286,7 @@ class _Replay:
             ReplayedCall(kind=request.kind.value, cache=cache, completion_tokens=completion_tokens)
         )
 
-    def _answer(self, index: int) -> Message | None:
+    def _said(self, index: int) -> Message | None:
         messages = self._recording.trajectory.messages
         if index < len(messages) and messages[index].role == "assistant":
             return messages[index]

@@ -12,10 +12,9 @@ from enum import StrEnum
 
 from pipeline.arms.line_pruning import pruner_failures
 from pipeline.arms.swe_pruner_pro import score_failures
-from pipeline.spec.arm import ArmSpec
-from pipeline.spec.policies import policy_for
-from pipeline.views.policy import AuxReply, AuxRequest, TokenCounter
-from pipeline.views.trajectory import Edit, Part, Trajectory, merged
+from pipeline.views.policy import AuxReply, AuxRequest, Policy
+from pipeline.views.trajectory import Edit, Trajectory
+from pipeline.views.walk import Growing, PlainView, Walk
 
 
 class Verdict(StrEnum):
@@ -57,31 +56,16 @@ class Treatment:
 
 
 def treatment_of(
-    arm: ArmSpec,
-    trajectory: Trajectory,
-    moments: Iterable[int],
-    made: Sequence[Edit],
-    *,
-    seed: int,
-    counter: TokenCounter,
-    context_length: int,
-    text_mode: bool = False,
+    policy: Policy, trajectory: Trajectory, moments: Iterable[int], made: Sequence[Edit]
 ) -> Treatment:
     """Return whether the run's edits are those of its arm.
 
     Args:
-        arm: the run's.
+        policy: the run's.
         trajectory: the finished run, decisions included.
         moments: how many messages there were at each step call.
         made: all edits that came into force in the run, in order.
-        seed: the run's.
-        counter: the run's.
-        context_length: the model's window.
-        text_mode: as in the run.
     """
-    policy = policy_for(
-        arm, seed=seed, count_tokens=counter, context_length=context_length, text_mode=text_mode
-    )
     own = [edit for edit in made if edit.reason != "elide"]
     elisions = {e.message_index: e for e in made if e.reason == "elide"}
     unasked = 0
@@ -91,18 +75,14 @@ def treatment_of(
         unasked += 1
         return AuxReply(kind=request.kind, content="")
 
-    prefix = Trajectory(decisions=list(trajectory.decisions))
-    standing: dict[tuple[int, Part], Edit] = {}
+    history = Growing(trajectory, trajectory.decisions)
+    view = PlainView(trajectory=history.trajectory)
+    walk = Walk(policy, view, unanswered)
     expected: list[Edit] = []
     for n_messages in moments:
-        for message in trajectory.messages[len(prefix.messages) : n_messages]:
-            prefix.append([message])
-            if message.index in elisions:
-                standing = merged(standing, [elisions[message.index]])
-        prefix.plan_events = [e for e in trajectory.plan_events if e.message_index < n_messages]
-        new = policy.decide(prefix, standing, unanswered)
-        standing = merged(standing, new)
-        expected += new
+        came = history.upto(n_messages)
+        view.apply([elisions[m.index] for m in came if m.index in elisions])
+        expected += walk.step()
     by_pruner = pruner_failures(trajectory.decisions)
     by_server = score_failures(trajectory.decisions)
     n_judged, n_errors = by_pruner[0] + by_server[0], by_pruner[1] + by_server[1]

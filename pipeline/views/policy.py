@@ -87,6 +87,8 @@ class AuxReply:
     tool_calls: tuple[RequestedToolCall, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    call_index: int = 0
+    """Of the call that brought it, or for a line pruner's answer of the one that comes next."""
 
 
 Ask = Callable[[AuxRequest], AuxReply]

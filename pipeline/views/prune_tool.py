@@ -8,9 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pipeline.views.asking import Call
+from typing import Any, Protocol
 
 NAME = "prune_observations"
 
@@ -39,6 +37,20 @@ SCHEMA: Mapping[str, Any] = {
         },
     },
 }
+
+
+class Call(Protocol):
+    """A tool call, as requested or as recorded."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        ...
+
+    @property
+    def arguments(self) -> str:
+        """JSON text, or what was meant to be."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -168,9 +168,7 @@ def _rolled_out(
         counter=bench.counter,
         id_prefixes=prefixes.lcp_tokens,
     )
-    extra["treatment"] = treatment_facts(
-        arm, outcome, seed=policy_seed, counter=bench.counter, model=model
-    )
+    extra["treatment"] = treatment_facts(policy, outcome)
     return replace(outcome, calls=calls), extra
 
 

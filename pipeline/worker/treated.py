@@ -7,38 +7,22 @@ from typing import Any
 
 from pipeline.agent.rollout import RunOutcome
 from pipeline.replaying.treatment import treatment_of
-from pipeline.spec.arm import ArmSpec
 from pipeline.spec.budget import DonorBudget, Fitted
-from pipeline.spec.model import ModelSpec
-from pipeline.views.policy import TokenCounter
+from pipeline.views.policy import Policy
 from pipeline.views.trajectory import Trajectory
 
 
-def treatment_facts(
-    arm: ArmSpec, outcome: RunOutcome, *, seed: int, counter: TokenCounter, model: ModelSpec
-) -> dict[str, Any]:
-    """Return the verdict on a finished run and the tally of its edits, as JSON data.
-
-    Args:
-        arm: as the run had it, its budget already met.
-        outcome: of the run.
-        seed: that the policy had.
-        counter: that the policy had.
-        model: the run's.
-    """
+def treatment_facts(policy: Policy, outcome: RunOutcome) -> dict[str, Any]:
+    """Return the verdict on a finished run and the tally of its edits, as JSON data."""
     trajectory = Trajectory(
         plan_events=list(outcome.plan_events), decisions=list(outcome.decisions)
     )
     trajectory.append(outcome.messages)
     found = treatment_of(
-        arm,
+        policy,
         trajectory,
         [call.message_count for call in outcome.calls if call.kind == "step"],
         [edit for call in outcome.calls for edit in call.edits],
-        seed=seed,
-        counter=counter,
-        context_length=model.context_length,
-        text_mode=model.mode == "text",
     )
     judged = {"n_judged": found.n_judged, "n_pruner_errors": found.n_pruner_errors}
     return {

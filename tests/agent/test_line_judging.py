@@ -14,6 +14,7 @@ from pipeline.protocols import LinePruner, PrunerError
 from pipeline.records.rows import call_rows, run_row
 from pipeline.replaying.treatment import Treatment, Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
 from pipeline.views.focus import FOCUS_ARGUMENT
 from pipeline.views.policy import PruneRequest
 from pipeline.views.trajectory import Trajectory
@@ -89,14 +90,12 @@ def test_a_run_is_checked_and_decided_again_without_the_pruner() -> None:
 def treatment(outcome: RunOutcome) -> Treatment:
     trajectory = Trajectory(decisions=list(outcome.decisions))
     trajectory.append(outcome.messages)
+    policy = policy_for(RAG, seed=0, count_tokens=WordCounter(), context_length=4000)
     return treatment_of(
-        RAG,
+        policy,
         trajectory,
         [c.message_count for c in outcome.calls],
         [e for c in outcome.calls for e in c.edits],
-        seed=0,
-        counter=WordCounter(),
-        context_length=4000,
     )
 
 

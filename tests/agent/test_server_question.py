@@ -5,6 +5,7 @@ import json
 from pipeline.arms.swe_pruner_pro import SwePrunerPro
 from pipeline.replaying.treatment import Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
 from pipeline.views.trajectory import Trajectory
 from tests.agent.rollouts import rollout
 from tests.context.test_line_prune import KEPT, LONG, answer_for
@@ -61,8 +62,7 @@ def test_a_run_whose_server_never_had_scores_is_not_of_its_arm():
     trajectory = Trajectory(decisions=list(outcome.decisions))
     trajectory.append(outcome.messages)
     moments = [call.message_count for call in outcome.calls if call.kind == "step"]
-    found = treatment_of(
-        ARM, trajectory, moments, [], seed=0, counter=WordCounter(), context_length=10_000
-    )
+    policy = policy_for(ARM, seed=0, count_tokens=WordCounter(), context_length=10_000)
+    found = treatment_of(policy, trajectory, moments, [])
     assert found.verdict is Verdict.UNTREATED
     assert (found.n_judged, found.n_pruner_errors) == (1, 1)

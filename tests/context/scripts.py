@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.views.elide import elide
-from pipeline.views.policy import Ask, AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
+from pipeline.views.policy import AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
 from pipeline.views.trajectory import (
     Decision,
     Edit,
@@ -14,8 +14,8 @@ from pipeline.views.trajectory import (
     PlanEvent,
     ToolCall,
     Trajectory,
-    merged,
 )
+from pipeline.views.walk import PlainView, Walk
 from tests.context.counters import WordCounter
 
 WORDS = WordCounter()
@@ -186,15 +186,15 @@ def run(
     trajectory = book.trajectory
     trajectory.decisions += decisions
     ran = Ran(trajectory, {})
-    ask = recording(answer or no_answer, ran)
+    view = PlainView(trajectory=trajectory)
+    walk = Walk(policy, view, noted(answer or no_answer, ran.requests))
     for message in trajectory.messages:
         assert elide(message, elide_chars) is None
     for round_ in [None, *script]:
-        for message in [] if round_ is None else book.append(round_):
-            if (edit := elide(message, elide_chars)) is not None:
-                ran.standing[message.index, Part.CONTENT] = edit
-        before = dict(ran.standing)
-        new = policy.decide(trajectory, before, ask)
+        came = [] if round_ is None else book.append(round_)
+        view.apply([edit for m in came if (edit := elide(m, elide_chars)) is not None])
+        before = dict(view.standing)
+        new = walk.step()
         ran.moments.append(
             Moment(
                 n_messages=len(trajectory.messages),
@@ -203,27 +203,16 @@ def run(
                 n_turns=sum(bool(t.observations) for t in trajectory.turns),
             )
         )
-        ran.standing = merged(before, new)
+    ran.standing = view.standing
     return ran
 
 
-def recording(answer: Answers, ran: Ran) -> Ask:
+def noted(answer: Answers, requests: list[AuxRequest]) -> Answers:
+    """The same answers, the requests kept."""
+
     def ask(request: AuxRequest) -> AuxReply:
-        ran.requests.append(request)
-        reply = answer(request)
-        ran.trajectory.decisions.append(
-            Decision(
-                kind=request.kind.value,
-                message_index=len(ran.trajectory.messages),
-                call_index=0,
-                content=reply.content,
-                tool_calls=tuple(
-                    ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in reply.tool_calls
-                ),
-                completion_tokens=reply.completion_tokens,
-            )
-        )
-        return reply
+        requests.append(request)
+        return answer(request)
 
     return ask
 

@@ -18,6 +18,7 @@ from pipeline.views.focus import FOCUS_ARGUMENT, focus_question
 from pipeline.views.kept_lines import FILTERED, kept_text, split_lines
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind
 from pipeline.views.trajectory import Decision, Edit, Message, ToolCall, Turn
+from pipeline.views.walk import PlainView, Walk
 from tests.context.driving import context
 from tests.context.test_line_prune import Run
 
@@ -137,7 +138,8 @@ def test_the_recorded_answer_of_another_pruner_is_none() -> None:
         (LlmLingua2(model="m", min_chars=50), 0),
     ]:
         policy = LinePrunerPolicy(spec, context())
-        assert len(policy.decide(run.trajectory, {}, no_ask)) == n_edits
+        walk = Walk(policy, PlainView(trajectory=run.trajectory), no_ask)
+        assert len(walk.step()) == n_edits
 
 
 def no_ask(_: AuxRequest) -> AuxReply:

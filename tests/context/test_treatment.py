@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from pipeline.replaying.treatment import Treatment, Verdict, treatment_of
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
 from pipeline.views.trajectory import Edit
 from tests.context.arms import all_arms, arm, few_arms
 from tests.context.counters import WordCounter
@@ -27,15 +28,9 @@ def made(run: Ran) -> list[Edit]:
 
 
 def treatment(spec: ArmSpec, run: Ran, edits: Sequence[Edit] | None = None) -> Treatment:
-    return treatment_of(
-        spec,
-        run.trajectory,
-        [m.n_messages for m in run.moments],
-        made(run) if edits is None else edits,
-        seed=0,
-        counter=WordCounter(),
-        context_length=30_000,
-    )
+    policy = policy_for(spec, seed=0, count_tokens=WordCounter(), context_length=30_000)
+    moments = [m.n_messages for m in run.moments]
+    return treatment_of(policy, run.trajectory, moments, made(run) if edits is None else edits)
 
 
 @pytest.mark.parametrize("name", FEW)
