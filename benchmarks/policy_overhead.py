@@ -22,12 +22,7 @@ from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import parsed
 from pipeline.spec.policies import policy_for
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, RequestedToolCall
-from pipeline.views.trajectory import (
-    Message,
-    PlanEvent,
-    ToolCall,
-    Trajectory,
-)
+from pipeline.views.trajectory import Message, PlanEvent, ToolCall, Trajectory
 from pipeline.views.walk import PlainView, Walk
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "arm"

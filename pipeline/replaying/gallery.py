@@ -29,13 +29,7 @@ from pipeline.views.policy import (
     TokenCounter,
 )
 from pipeline.views.prune_tool import NAME
-from pipeline.views.trajectory import (
-    Message,
-    PlanEvent,
-    ToolCall,
-    Trajectory,
-    view_messages,
-)
+from pipeline.views.trajectory import Message, PlanEvent, ToolCall, Trajectory, view_messages
 from pipeline.views.walk import PlainView, Walk
 
 _SOURCE = "\n".join(f"def rule_{k}(text):\n    return text.strip()[{k}:]" for k in range(8))

@@ -6,15 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.views.elide import elide
 from pipeline.views.policy import AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
-from pipeline.views.trajectory import (
-    Decision,
-    Edit,
-    Message,
-    Part,
-    PlanEvent,
-    ToolCall,
-    Trajectory,
-)
+from pipeline.views.trajectory import Decision, Edit, Message, Part, PlanEvent, ToolCall, Trajectory
 from pipeline.views.walk import PlainView, Walk
 from tests.context.counters import WordCounter
 
