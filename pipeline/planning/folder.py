@@ -131,16 +131,7 @@ def replace_spec(
 
 def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
     """Yield what of the locked science `new` changes or removes, one line each."""
-    if locked.method_version != new.method_version:
-        yield (
-            f"method_version: {locked.method_version} -> {new.method_version} "
-            "(this folder was made by another version of planprune)"
-        )
-    for part, (before, now) in locked.changed_methods.items():
-        yield (
-            f"{part}: its rules changed, method {before} -> {now}; the runs here were made by the "
-            f"rules of commit {locked.commit or 'unknown'}"
-        )
+    yield from locked.changed_rules
     yield from _differences(science_of(locked.spec), science_of(new.spec), "")
     for name, seeds in _seeds_by_arm(locked).items():
         gone = seeds - _seeds_by_arm(new).get(name, seeds)

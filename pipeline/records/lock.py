@@ -105,13 +105,17 @@ class Lock:
         return {cell.digest_under(self.methods): cell for cell in cells_of(self.spec)}
 
     @property
-    def changed_methods(self) -> dict[str, tuple[int, int]]:
-        """Parts of the sweep whose rules this version of the code has changed: (locked, today)."""
-        pairs = {
-            part_name(part): (self.methods.get(part_name(part), 1), method_of(part))
-            for part in parts_of(self.spec)
-        }
-        return {name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]}
+    def changed_rules(self) -> list[str]:
+        """Rules that this version of the code follows and the runs were not made by, a line each."""
+        made_by = f"; the runs here were made by the rules of commit {self.commit or 'unknown'}"
+        lines = []
+        if self.method_version != METHOD_VERSION:
+            lines.append(f"method_version: {self.method_version} -> {METHOD_VERSION}{made_by}")
+        for name, part in sorted((part_name(part), part) for part in parts_of(self.spec)):
+            before, now = self.methods.get(name, 1), method_of(part)
+            if before != now:
+                lines.append(f"{name}: its rules changed, method {before} -> {now}{made_by}")
+        return lines
 
 
 def cells_of(spec: SweepSpec) -> list[Cell]:

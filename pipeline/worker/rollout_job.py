@@ -58,6 +58,12 @@ def _worked(
     if model not in lock.spec.models:
         known = ", ".join(lock.spec.models)
         raise ValueError(f"no model {model!r} in {layout.lock}; it has {known}")
+    if lock.changed_rules:
+        raise ValueError(
+            f"{layout.root} holds runs that this version of planprune would make otherwise:\n  "
+            + "\n  ".join(lock.changed_rules)
+            + f"\ncheck out commit {lock.commit} to finish it, or launch into a new folder"
+        )
     job = slurm_job(env)
     owner = this_owner(worker_name("rollout", model, index, job), job.job_id if job else None)
     site = lock.spec.cluster

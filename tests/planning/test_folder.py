@@ -16,6 +16,8 @@ from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
 from pipeline.sandbox.images import ImageRecord, ImageStore
 from pipeline.serving.staging import stage_model
+from pipeline.spec.policy import Dedup, PlanPrune
+from pipeline.worker import rollout_job
 
 INSTANCES = "instances.sample=3"
 
@@ -110,6 +112,40 @@ def test_more_seeds_arms_and_instances_extend_lock_and_plan(layout):
     extension = read_lock(layout.lock).extensions[0]
     assert set(extension.cells) == {run.cell_digest for run in added}
     assert opened(layout, "seeds=[0,1,2]", "+arm@arms.another=full_history")[0] == "resumed"
+
+
+def test_a_relaunch_under_changed_rules_of_one_part_is_refused_and_named(layout, monkeypatch):
+    monkeypatch.setattr(PlanPrune, "METHOD", 2, raising=False)
+    with pytest.raises(FolderError, match="plan_prune: its rules changed, method 1 -> 2"):
+        opened(layout)
+    lock = read_lock(layout.lock)
+    assert {run.cell_digest for run in read_plan(layout.plan)} == set(lock.cells)
+
+
+def test_rules_that_no_arm_of_the_sweep_follows_may_change(layout, monkeypatch):
+    monkeypatch.setattr(Dedup, "METHOD", 2, raising=False)
+    assert opened(layout)[0] == "resumed"
+
+
+def test_a_lock_records_the_methods_of_an_arm_that_was_added(layout, monkeypatch):
+    monkeypatch.setattr(Dedup, "METHOD", 2, raising=False)
+    how, grown = opened(layout, "+arm@arms.dedup=dedup")
+    write_folder(layout, grown, how)
+    assert read_lock(layout.lock).methods == {"dedup": 2}
+    assert {run.cell_digest for run in read_plan(layout.plan)} == set(read_lock(layout.lock).cells)
+    assert opened(layout, "+arm@arms.dedup=dedup")[0] == "resumed"
+
+
+def test_a_worker_makes_no_runs_by_other_rules_than_the_folder_was_locked_with(layout, monkeypatch):
+    monkeypatch.setattr(PlanPrune, "METHOD", 2, raising=False)
+    with pytest.raises(ValueError, match="plan_prune: its rules changed"):
+        rollout_job.main(str(layout.root), "sim", 0)
+    assert layout.journal_paths() == []
+
+
+def test_a_science_field_of_the_sweep_itself_that_differs_is_refused(layout):
+    with pytest.raises(FolderError, match="share_cache: False -> True"):
+        opened(layout, "share_cache=true")
 
 
 def test_until_something_is_submitted_settings_may_change(tmp_path):
