@@ -106,7 +106,7 @@ class Lock:
 
     @property
     def changed_rules(self) -> list[str]:
-        """Rules that this version of the code follows and the runs were not made by, a line each."""
+        """Rules of this version of the code that the runs were not made by, a line each."""
         made_by = f"; the runs here were made by the rules of commit {self.commit or 'unknown'}"
         lines = []
         if self.method_version != METHOD_VERSION:
