@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.records.ingested import Origin, ingest, trajectory_files
+from pipeline.records.foreign.files import trajectory_files
+from pipeline.records.ingested import Origin, ingest
 from pipeline.records.journal import Journal, run_of, scan
 from pipeline.records.layout import Layout
 from pipeline.records.tables import compact

@@ -18,7 +18,7 @@ from pipeline.compact import NoSweepError, compact_door
 from pipeline.host.files import replace_bytes
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
-from pipeline.records.ingested import SUFFIX
+from pipeline.records.foreign.files import SUFFIX
 from pipeline.records.journal import disk_errors
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import LockError

@@ -1,7 +1,7 @@
 """Read recorded mini-SWE-agent trajectories into a results folder.
 
-TRAJECTORIES are files or folders of `*.traj.json` (format mini-swe-agent-1.1). The runs are real
-ones, so they are labelled `live`; their arm is `recorded`. A file that is read again adds nothing;
+TRAJECTORIES are files (formats mini-swe-agent-1.1 and -1), or folders that hold some under any name.
+The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that is read again adds nothing;
 a file that cannot be read is named, and the others are kept.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 from pipeline.compact import compact_door
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
-from pipeline.records.ingested import Origin, ingest, trajectory_files
+from pipeline.records.foreign.files import trajectory_files
+from pipeline.records.ingested import Origin, ingest
 from pipeline.records.journal import new_journal
 from pipeline.records.layout import Layout
 from pipeline.records.tables import compact
@@ -75,7 +76,7 @@ def _ingest(options: argparse.Namespace) -> int:
         f"{len(report.bad)} files could not be read"
     )
     if not (report.added or report.known or report.bad):
-        print("ingest: no *.traj.json was found", file=sys.stderr)
+        print("ingest: no trajectory was found", file=sys.stderr)
         return 2
     if report.added or report.known:
         print(f"next: python -m pipeline.analyze {options.out} --allow-invalid")

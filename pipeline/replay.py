@@ -30,7 +30,7 @@ import yaml
 from pipeline.accounting.pricing import PriceList, price_lists
 from pipeline.accounting.template import TemplateRules
 from pipeline.records.layout import Layout
-from pipeline.records.mini_traj import trajectory_from_mini
+from pipeline.records.foreign.files import run_in, trajectory_files
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
 from pipeline.records.run_record import CallRecord
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
@@ -171,10 +171,10 @@ def _sources(paths: Iterable[Path]) -> list[Path]:
         if path.is_file() or Layout(path).table_file("runs").exists():
             found.append(path)
             continue
-        files = sorted(path.rglob("*.traj.json"))
+        files = list(trajectory_files(path))
         if not files:
             raise ReplayError(
-                f"{path} holds neither *.traj.json files nor compacted tables; for a results"
+                f"{path} holds neither trajectory files nor compacted tables; for a results"
                 f" folder, run python -m pipeline.compact {path} first"
             )
         found += files
@@ -196,14 +196,11 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
             )
         return
     try:
-        run = trajectory_from_mini(
-            json.loads(source.read_text(encoding="utf-8")), _counter(counter_name).count
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ReplayError(f"{source} is no trajectory: {reason}") from error
+        run = run_in(source, _counter(counter_name).count)
+    except (OSError, ValueError) as error:
+        raise ReplayError(f"{source} cannot be replayed: {error}") from error
     yield Recording(
-        instance_id=run.instance_id or source.name.removesuffix(".traj.json"),
+        instance_id=str(run.instance_id),
         trajectory=run.trajectory,
         calls=_step_calls(run.calls),
     )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.records.ingested import Origin, record_of, trajectory_files
+from pipeline.records.foreign.files import run_of, trajectory_files
+from pipeline.records.ingested import Origin, record_of
 from pipeline.records.json_columns import edit_from
 from pipeline.records.layout import Layout
-from pipeline.records.mini_traj import trajectory_from_mini
 from pipeline.records.patch import patch_in
 from pipeline.records.rebuild import RunTables, all_run_tables, message_from, tool_lists
 from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged, shown_content
@@ -52,7 +52,7 @@ def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
         files = list(trajectory_files(path)) if path.exists() else []
         if not files:
             raise ValueError(
-                f"{path} holds no *.traj.json and no tables/runs; give trajectory files, a folder "
+                f"{path} holds no trajectory and no tables/runs; give trajectory files, a folder "
                 "of them, or a results folder"
             )
         yield from map(_run_of_file, files)
@@ -61,11 +61,11 @@ def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
 def _run_of_file(path: Path) -> RecordedRun:
     content = path.read_bytes()
     try:
-        mini = trajectory_from_mini(json.loads(content), lambda _: 0)
+        run = run_of(json.loads(content), path, lambda _: 0)
     except ValueError as error:
         raise ValueError(f"{path} is no trajectory: {error}") from error
     origin = Origin(sweep="", benchmark="", counter_name="", node="")
-    record = record_of(mini, path, content, origin, {})
+    record = record_of(run, path, content, origin, {})
     return RecordedRun(
         run_id=record.run_id,
         instance_id=record.instance_id,

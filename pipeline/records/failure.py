@@ -22,11 +22,15 @@ class FailureClass(StrEnum):
     LIMIT_TIME = "limit_time"
     LIMIT_CONTEXT = "limit_context"
     LIMIT_FORMAT = "limit_format"
+    LIMIT_COST = "limit_cost"
+    """A budget of money; only in runs that were recorded elsewhere."""
     AGENT_ERROR = "agent_error"
     INFRA_SERVER = "infra_server"
     INFRA_SANDBOX = "infra_sandbox"
     INFRA_NODE = "infra_node"
     INFRA_DISK = "infra_disk"
+    UNKNOWN_ENDING = "unknown_ending"
+    """A run that was recorded elsewhere and ended in a way that nobody here knows."""
 
     @property
     def is_infra(self) -> bool:

@@ -2,7 +2,7 @@
 
 A file's run id comes from its content, so reading the same file again adds nothing. Several
 recordings of one instance by one model are told apart by `seed`, in the order they come. Reading
-the files' format is `mini_traj`'s part; tokens are counted by whom the door says.
+the files' format is the part of `foreign/`; tokens are counted by whom the door says.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.records.foreign.files import run_of
+from pipeline.records.foreign.instances import task_sha256
+from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.records.journal import RUN_JSON, Journal, json_of
 from pipeline.records.layout import Layout
 from pipeline.records.mini_export import record_from_export
-from pipeline.records.mini_traj import Count, MiniRun, trajectory_from_mini
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import committed
 from pipeline.spec.run import slugged
 
 ARM = "recorded"
 """The arm of runs that were made elsewhere."""
-
-SUFFIX = ".traj.json"
 
 Key = tuple[str, str]
 """Instance and model: what `seed` counts within."""
@@ -53,14 +53,6 @@ class IngestReport:
     """Files that are no trajectory, with the reason."""
 
 
-def trajectory_files(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or every trajectory file below the folder, by name."""
-    if path.is_dir():
-        yield from sorted(path.rglob(f"*{SUFFIX}"))
-    else:
-        yield path
-
-
 def ingest(
     files: Iterator[Path],
     layout: Layout,
@@ -80,11 +72,11 @@ def ingest(
     """
     report = IngestReport()
     known = set(committed(layout, "runs"))
-    seeds = _next_seeds(layout)
+    seeds, tasks = _next_seeds(layout), _known_tasks(layout)
     journal: Journal | None = None
     try:
         for path in files:
-            record = _read(path, report, count, origin, seeds)
+            record = _read(path, report, count, origin, seeds, tasks)
             if record is None:
                 continue
             if record.run_id in known:
@@ -104,7 +96,12 @@ def ingest(
 
 
 def _read(
-    path: Path, report: IngestReport, count: Count, origin: Origin, seeds: Mapping[Key, int]
+    path: Path,
+    report: IngestReport,
+    count: Count,
+    origin: Origin,
+    seeds: Mapping[Key, int],
+    tasks: dict[str, tuple[str, str]],
 ) -> RunRecord | None:
     """Return the run of a file; a bad file is noted in the report."""
     try:
@@ -113,13 +110,25 @@ def _read(
         exported = record_from_export(data) if isinstance(data, Mapping) else None
         if exported is not None:
             return exported
-        run = trajectory_from_mini(data, count)
+        run = run_of(data, path, count)
         record = record_of(run, path, content, origin, seeds)
         _check_readable(record)
+        _check_task(run, path, tasks)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         report.bad[path] = f"{type(error).__name__}: {error}"
         return None
     return record
+
+
+def _check_task(run: ForeignRun, path: Path, tasks: dict[str, tuple[str, str]]) -> None:
+    """Raise `ValueError` where the run's instance is known with another task text."""
+    instance, digest = str(run.instance_id), task_sha256(run)
+    known, where = tasks.setdefault(instance, (digest, path.name))
+    if known != digest:
+        raise ValueError(
+            f"its instance_id is {instance!r}, and {where} has that id with another task text; "
+            "ingest them into folders of their own, or give one of them another id"
+        )
 
 
 def _check_readable(record: RunRecord) -> None:
@@ -134,25 +143,31 @@ def _check_readable(record: RunRecord) -> None:
 
 
 def record_of(
-    run: MiniRun, path: Path, content: bytes, origin: Origin, seeds: Mapping[Key, int]
+    run: ForeignRun, path: Path, content: bytes, origin: Origin, seeds: Mapping[Key, int]
 ) -> RunRecord:
     """Return the run read from `path` as a record of this folder.
 
     Args:
-        run: What the file says.
-        path: The file; its name and time stand in for what it does not say.
+        run: What the file says, from `foreign.files`.
+        path: The file; its time stands in for one that it does not say.
         content: Its bytes, which give the run its id.
         origin: What no such file says.
         seeds: The next seed by instance and model.
     """
-    instance = run.instance_id or path.name.removesuffix(SUFFIX)
+    instance = str(run.instance_id)
     model = slugged(run.model)
     seed = seeds.get((instance, model), 0)
     digest = hashlib.sha256(content).hexdigest()[:12]
     modified_at = path.stat().st_mtime
     started_at = modified_at if run.started_at is None else run.started_at
     finished_at = modified_at if run.finished_at is None else run.finished_at
-    extra: dict[str, Any] = {"file": path.name, "model_name": run.model}
+    extra: dict[str, Any] = {
+        "file": path.name,
+        "model_name": run.model,
+        "task_sha256": task_sha256(run),
+    }
+    if run.notes:
+        extra["notes"] = list(run.notes)
     if run.reported_calls not in (None, len(run.calls)):
         extra["reported_calls"] = run.reported_calls
     return RunRecord(
@@ -162,7 +177,7 @@ def record_of(
         instance_id=instance,
         repo=repo_of(instance),
         model=model,
-        agent="mini-swe-agent",
+        agent=run.agent,
         arm=ARM,
         seed=seed,
         block_id=f"{slugged(instance)}-{model}-s{seed}",
@@ -175,10 +190,10 @@ def record_of(
         evidence="live",
         started_at=started_at,
         finished_at=finished_at,
-        wall_s=None if run.started_at is None else finished_at - started_at,
+        wall_s=run.wall_s,
         worker="",
         node=origin.node,
-        versions={"mini-swe-agent": run.mini_version},
+        versions={run.agent: run.agent_version},
         extra=extra,
         messages=tuple(run.trajectory.messages),
         calls=run.calls,
@@ -203,3 +218,13 @@ def _next_seeds(layout: Layout) -> dict[Key, int]:
             key = (row["instance_id"], row["model"])
             seeds[key] = max(seeds.get(key, 0), row["seed"] + 1)
     return seeds
+
+
+def _known_tasks(layout: Layout) -> dict[str, tuple[str, str]]:
+    """Return the hash of the task text of each instance in the folder, and a file that has it."""
+    path = layout.table_file("runs")
+    if not path.exists():
+        return {}
+    rows = pq.read_table(path, columns=["instance_id", "extra"]).to_pylist()
+    facts = [(row["instance_id"], json.loads(row["extra"] or "{}")) for row in rows]
+    return {name: (f["task_sha256"], f["file"]) for name, f in facts if "task_sha256" in f}

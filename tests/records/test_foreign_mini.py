@@ -13,7 +13,7 @@ from pipeline import ingest as ingest_door
 from pipeline.records.failure import FailureClass
 from pipeline.records.layout import Layout
 from pipeline.records.mini_export import mini_from_record, record_from_export
-from pipeline.records.mini_traj import trajectory_from_mini
+from pipeline.records.foreign.mini import trajectory_from_mini
 from pipeline.records.rebuild import messages_of_call
 from pipeline.records.run_record import RunRecord
 from tests.records.samples import bounded, drawn_runs, full_run

@@ -1,65 +1,32 @@
 """mini-SWE-agent trajectory files, read: messages, usage, ending.
 
-Format `mini-swe-agent-1.1` (mini 2.x), tool calls or text actions. What such a file does not say
-stays None: latencies, tool lists, request seeds. Files that this project exported hold the whole
-record beside mini's own keys and come back as it (`mini_export`).
+Formats `mini-swe-agent-1.1` (mini 2.x: tool calls, text actions or the Responses API) and
+`mini-swe-agent-1` (mini 1.x). What such a file does not say stays None: latencies, tool lists,
+request seeds. Files that this project exported hold the whole record beside mini's own keys and
+come back as it (`mini_export`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.records.failure import FailureClass
+from pipeline.records.foreign import format1
+from pipeline.records.foreign.endings import Ending
+from pipeline.records.foreign.pictures import n_pictures, weighed
+from pipeline.records.foreign.responses import chat_form
+from pipeline.records.foreign.run import Count, ForeignRun
+from pipeline.records.foreign.times import duration, unix_seconds
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord
 from pipeline.views.trajectory import Message, ToolCall, Trajectory
 
 FORMAT = "mini-swe-agent-1.1"
-
-Count = Callable[[str], int]
-"""Tokens of a text."""
-
-_ENDINGS = {
-    "Submitted": FailureClass.OK,
-    "LimitsExceeded": FailureClass.LIMIT_STEPS,
-    "TimeExceeded": FailureClass.LIMIT_TIME,
-    "RepeatedFormatError": FailureClass.LIMIT_FORMAT,
-    "ContextWindowExceededError": FailureClass.LIMIT_CONTEXT,
-    # What litellm calls the errors of a server or of the way to it.
-    "APIConnectionError": FailureClass.INFRA_SERVER,
-    "APIError": FailureClass.INFRA_SERVER,
-    "AuthenticationError": FailureClass.INFRA_SERVER,
-    "BadGatewayError": FailureClass.INFRA_SERVER,
-    "InternalServerError": FailureClass.INFRA_SERVER,
-    "RateLimitError": FailureClass.INFRA_SERVER,
-    "ServiceUnavailableError": FailureClass.INFRA_SERVER,
-    "Timeout": FailureClass.INFRA_SERVER,
-    # mini saves after every step: a file without an ending is of a run that was killed.
-    "": FailureClass.INFRA_NODE,
-}
+AGENT = "mini-swe-agent"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MiniRun:
-    """One recorded run. `calls` hold the server's usage."""
-
-    instance_id: str | None
-    model: str
-    trajectory: Trajectory
-    calls: tuple[CallRecord, ...]
-    exit_status: str
-    failure_class: FailureClass
-    failure: str | None
-    submission: str
-    mini_version: str
-    started_at: float | None
-    finished_at: float | None
-    reported_calls: int | None
-    """How many calls the file says were made; more than `calls` where replies were not kept."""
-
-
-def trajectory_from_mini(data: Mapping[str, Any], count: Count) -> MiniRun:
+def trajectory_from_mini(data: Mapping[str, Any], count: Count) -> ForeignRun:
     """Return the run of a trajectory file.
 
     Raises:
@@ -70,48 +37,74 @@ def trajectory_from_mini(data: Mapping[str, Any], count: Count) -> MiniRun:
     for mini in messages:
         reader.take(mini)
     trajectory = Trajectory()
-    trajectory.append(reader.messages)
-    exit_status = str(info.get("exit_status") or "")
-    submission = str(info.get("submission") or "")
-    return MiniRun(
+    trajectory.append(weighed(reader.messages, reader.calls, reader.pictures))
+    exit_status, submission = str(info.get("exit_status") or ""), str(info.get("submission") or "")
+    wall_s, time_note = duration(reader.times)
+    stats = _mapping(info.get("model_stats"))
+    return ForeignRun(
         instance_id=data.get("instance_id"),
+        agent=AGENT,
+        agent_version=str(info.get("mini_version") or "unknown"),
         model=_model_name(info, messages),
         trajectory=trajectory,
         calls=tuple(reader.calls),
         exit_status=exit_status,
-        failure_class=ending_of(exit_status, submission),
-        failure=info.get("traceback") or info.get("exception_str"),
+        failure_class=Ending(
+            exit_status=exit_status,
+            error=_error_of(info, messages),
+            submission=submission,
+            n_calls=len(reader.calls),
+            over_budget=_is_over_budget(_mapping(info.get("config")), stats),
+        ).failure_class,
+        failure=info.get("traceback") or info.get("exception_str") or reader.last_words or None,
         submission=submission,
-        mini_version=str(info.get("mini_version") or "unknown"),
-        started_at=min(reader.times, default=None),
-        finished_at=max(reader.times, default=None),
-        reported_calls=_mapping(info.get("model_stats")).get("api_calls"),
+        started_at=None if time_note else min(reader.times, default=None),
+        finished_at=None if time_note else max(reader.times, default=None),
+        wall_s=wall_s,
+        reported_calls=stats.get("api_calls"),
+        notes=(time_note,) if time_note else (),
     )
 
 
-def ending_of(exit_status: str, submission: str) -> FailureClass:
-    """Return the failure class of mini's `exit_status`, which is the name of an exception."""
-    ending = _ENDINGS.get(exit_status, FailureClass.AGENT_ERROR)
-    if ending is FailureClass.OK and not submission.strip():
-        return FailureClass.SUBMITTED_EMPTY
-    return ending
+def _error_of(info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the exception that ended the run said, without the code of its traceback."""
+    last = messages[-1]
+    extra = _mapping(last.get("extra"))
+    said = [info.get("exception_str"), extra.get("exception_str")]
+    if last.get("role") == "exit":
+        said.append(text_of(last.get("content")))
+    said += str(info.get("traceback") or "").strip().splitlines()[-1:]
+    return "\n".join(str(text) for text in said if text)
+
+
+def _is_over_budget(config: Mapping[str, Any], stats: Mapping[str, Any]) -> bool:
+    """Return whether it was the cost limit that ended the run, which has one name with steps."""
+    agent = _mapping(config.get("agent"))
+    cost, limit = stats.get("instance_cost"), agent.get("cost_limit")
+    calls, steps = stats.get("api_calls"), agent.get("step_limit")
+    if not isinstance(cost, int | float) or not isinstance(limit, int | float) or limit <= 0:
+        return False
+    out_of_steps = isinstance(calls, int) and isinstance(steps, int) and 0 < steps <= calls
+    return cost >= limit and not out_of_steps
 
 
 def _checked(data: Any) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:
     if not isinstance(data, Mapping):
         raise ValueError(f"it holds a {type(data).__name__}, not an object")  # noqa: TRY004
     found = data.get("trajectory_format")
-    if found != FORMAT:
-        raise ValueError(f"trajectory_format is {found!r}; only {FORMAT!r} (mini 2.x) is read")
+    if found not in (FORMAT, format1.FORMAT):
+        raise ValueError(f"trajectory_format is {found!r}; {FORMAT} and {format1.FORMAT} are read")
     messages = data.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("no messages in it")
-    for position, mini in enumerate(messages):
-        if not isinstance(mini, Mapping) or "role" not in mini:
-            raise ValueError(
-                f"message {position} has no role; Responses API trajectories are not read"
-            )
-    return messages, _mapping(data.get("info"))
+    if not all(isinstance(mini, Mapping) for mini in messages):
+        raise ValueError("a message of it is no object")
+    read = list(format1.current_form(messages) if found == format1.FORMAT else messages)
+    read = [chat_form(mini) for mini in read]
+    for position, mini in enumerate(read):
+        if "role" not in mini:
+            raise ValueError(f"message {position} has no role and is no item of the Responses API")
+    return read, _mapping(data.get("info"))
 
 
 @dataclass(slots=True)
@@ -122,15 +115,20 @@ class _Reader:
     messages: list[Message] = field(default_factory=list)
     calls: list[CallRecord] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    pictures: Counter[int] = field(default_factory=Counter)
+    """Index of a message to the pictures in it."""
+    last_words: str = ""
+    """Of the message with which mini ends a run that nobody submitted."""
     step: int = 0
     actions: list[Mapping[str, Any]] = field(default_factory=list)
     """Of the last assistant message, those whose result has not come yet."""
 
     def take(self, mini: Mapping[str, Any]) -> None:
         extra = _mapping(mini.get("extra"))
-        self.times += [float(extra["timestamp"])] if extra.get("timestamp") else []
+        self._note_time(extra.get("timestamp"))
         role = mini["role"]
         if role == "exit":
+            self.last_words = "" if extra.get("submission") else text_of(mini.get("content"))
             return
         if role == "assistant":
             self._take_reply(mini, extra)
@@ -141,11 +139,17 @@ class _Reader:
                 self._take_unusable(extra)
             self._add(mini)
 
+    def _note_time(self, value: Any) -> None:
+        moment = unix_seconds(value)
+        if moment is not None:
+            self.times.append(moment)
+
     def _take_reply(self, mini: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
         self.step += 1
         response = extra.get("response")
         self.calls.append(self._call(response))
-        self.times += [float(t) for t in (_mapping(response).get("created"),) if t]
+        if extra.get("timestamp") is None:
+            self._note_time(_mapping(response).get("created"))
         self.actions = list(extra.get("actions") or ())
         self._add(mini, tool_calls=tool_calls_of(mini))
 
@@ -186,7 +190,7 @@ class _Reader:
             kind=STEP,
             message_count=len(self.messages),
             finish_reason=_mapping(choice).get("finish_reason"),
-            started_at=found.get("created"),
+            started_at=unix_seconds(found.get("created")),
             error=error,
             reply=reply,
             **usage_of(_mapping(found.get("usage"))),
@@ -201,6 +205,9 @@ class _Reader:
     ) -> None:
         content = text_of(mini.get("content"))
         reasoning = reasoning_of(mini)
+        n = n_pictures(mini.get("content"))
+        if n:
+            self.pictures[len(self.messages)] = n
         call_text = "".join(c.name + c.arguments for c in tool_calls)
         self.messages.append(
             Message(
@@ -221,22 +228,25 @@ class _Reader:
 def _output_of(mini: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the raw output that mini keeps beside the text its template made of it."""
     raw, content = extra.get("raw_output"), text_of(mini.get("content"))
-    if not isinstance(raw, str):
-        return {}
+    if not isinstance(raw, str) or n_pictures(mini.get("content")):
+        return {}  # mini keeps pictures in the raw output, as text
     # An output that stands there twice could be either, and a long one was elided by mini.
     return {"output": raw, "output_start": content.index(raw) if content.count(raw) == 1 else None}
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts of a chat-completions `usage`, None for what it does not say."""
-    prompt = _mapping(usage.get("prompt_tokens_details"))
-    completion = _mapping(usage.get("completion_tokens_details"))
-    cached = prompt.get("cached_tokens")
+    """Return the counts of a `usage` in chat completions' or the Responses API's words.
+
+    None for what it does not say.
+    """
+    prompt = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
+    completion = usage.get("completion_tokens_details", usage.get("output_tokens_details"))
+    cached = _mapping(prompt).get("cached_tokens")
     return {
-        "prompt_tokens": usage.get("prompt_tokens"),
+        "prompt_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
         "cached_tokens": usage.get("prompt_cache_hit_tokens") if cached is None else cached,
-        "completion_tokens": usage.get("completion_tokens"),
-        "reasoning_tokens": completion.get("reasoning_tokens"),
+        "completion_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+        "reasoning_tokens": _mapping(completion).get("reasoning_tokens"),
     }
 
 

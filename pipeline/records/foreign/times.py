@@ -1,0 +1,60 @@
+"""Times in other people's files: any usual form in, seconds since 1970 out.
+
+A number is seconds, or milli-, micro- or nanoseconds, told apart by its size. A text is such a
+number, or ISO 8601 with or without a zone; without one it is taken as UTC. Anything else is None.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+_SECONDS_BELOW = 1e11
+"""Seconds reach this in the year 5138, milliseconds in 1973."""
+_CLOCKS_DIFFER_S = 60.0
+"""So far may a time go back: two clocks, or a rounding to seconds."""
+_LONGEST_S = 30 * 86_400.0
+
+
+def unix_seconds(value: Any) -> float | None:
+    """Return a time as seconds since 1970, None where it is no time."""
+    if isinstance(value, str):
+        return _of_text(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not math.isfinite(value) or value <= 0:
+        return None
+    seconds = float(value)
+    while seconds >= _SECONDS_BELOW:
+        seconds /= 1000.0
+    return seconds
+
+
+def duration(times: Sequence[float]) -> tuple[float | None, str | None]:
+    """Return how long a run took, and why that is unknown where its times are impossible.
+
+    Args:
+        times: in the order in which the file has them.
+    """
+    if not times:
+        return None, None
+    back = max((a - b for a, b in zip(times, times[1:], strict=False)), default=0.0)
+    if back > _CLOCKS_DIFFER_S:
+        return None, f"its times run backwards by {back:.0f} s: how long it took is unknown"
+    took = max(times) - min(times)
+    if took > _LONGEST_S:
+        days = took / 86_400
+        return None, f"its times span {days:.0f} days: how long it took is unknown"
+    return took, None
+
+
+def _of_text(text: str) -> float | None:
+    try:
+        return unix_seconds(float(text))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
