@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.records.columns import TABLES
-from pipeline.records.frames import FrameKind, packed_frame
 from pipeline.records.foreign.files import trajectory_files
+from pipeline.records.frames import FrameKind, packed_frame
 from pipeline.records.layout import Layout
 from pipeline.records.schema import schema_of
 from pipeline.records.states import run_states

@@ -29,8 +29,8 @@ import yaml
 
 from pipeline.accounting.pricing import PriceList, price_lists
 from pipeline.accounting.template import TemplateRules
-from pipeline.records.layout import Layout
 from pipeline.records.foreign.files import run_in, trajectory_files
+from pipeline.records.layout import Layout
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
 from pipeline.records.run_record import CallRecord
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall

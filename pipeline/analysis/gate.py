@@ -68,6 +68,7 @@ def checked(
         *_strangers(connection),
         *_twins(connection),
         *_silent_runs(connection),
+        *_unknown_endings(connection),
         *_mixed(connection),
         *_mixed_images(connection),
         *_other_images(connection, image_digests or {}),
@@ -212,6 +213,29 @@ def _silent_runs(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
             code="zero_tokens",
             sentence=f"{n} runs generated no token at all",
             remedy="the server answered with nothing: read its log, then run them again",
+        )
+    ]
+
+
+_UNKNOWN = """
+SELECT exit_status, count(*), min(coalesce(failure, '')) FROM runs
+WHERE failure_class = 'unknown_ending' GROUP BY exit_status ORDER BY 2 DESC, 1
+"""
+
+
+def _unknown_endings(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
+    """Say which endings of recorded runs nobody here knows, in their own words."""
+    rows = connection.execute(_UNKNOWN).fetchall()
+    if not rows:
+        return []
+    named = "; ".join(f"{status} ({n}): {text.strip()[-120:]}" for status, n, text in rows[:3])
+    return [
+        Problem(
+            code="unknown_endings",
+            sentence=f"{sum(n for _, n, _ in rows)} runs ended in a way that is not known here: "
+            f"{named}",
+            remedy="judge them by hand: the agent's doing, or their maker's; runs.failure has all",
+            blocks=False,
         )
     ]
 

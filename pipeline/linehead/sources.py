@@ -69,8 +69,8 @@ def _run_of_file(path: Path) -> RecordedRun:
     return RecordedRun(
         run_id=record.run_id,
         instance_id=record.instance_id,
-        model=mini.model,
-        trajectory=mini.trajectory,
+        model=run.model,
+        trajectory=run.trajectory,
         patch=record.patch or "",
         tools=None,
         source=path.name,

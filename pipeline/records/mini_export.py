@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pipeline.records.journal import RUN_JSON
 from pipeline.records.foreign.mini import FORMAT, text_of, tool_calls_of
+from pipeline.records.journal import RUN_JSON
 from pipeline.records.pruning import SHARED_REASONS
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord, RunRecord

@@ -141,6 +141,14 @@ def test_an_attempt_that_failed_on_our_side_is_no_twin(sweep: Path):
     assert "twin_runs" not in codes(gate_of(sweep))
 
 
+def test_endings_that_nobody_knows_are_shown_with_their_text(sweep: Path):
+    odd = {"failure_class": "unknown_ending", "exit_status": "OddError", "failure": "full moon"}
+    edit_table(sweep, "runs", changed(0, **odd))
+    (problem,) = [p for p in gate_of(sweep).problems if p.code == "unknown_endings"]
+    assert "OddError (1): full moon" in problem.sentence
+    assert not problem.blocks
+
+
 def test_a_newer_schema_is_refused_with_the_way_out(sweep: Path):
     path = Layout(sweep).table_file("runs")
     table = pq.read_table(path)

@@ -48,7 +48,7 @@ def test_results_of_the_plan_tool_are_never_taken():
 
 
 def test_a_path_without_runs_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no \*\.traj\.json and no tables/runs"):
+    with pytest.raises(ValueError, match=r"holds no trajectory and no tables/runs"):
         list(recorded_runs([tmp_path]))
     bad = tmp_path / "x.traj.json"
     bad.write_text(json.dumps({"messages": []}))

@@ -167,7 +167,7 @@ def _arm_behaviour(
         never_treated=_divided(float(runs(arm.metrics["n_pruned"] == 0)), float(arm.done.sum())),
         pruned_tokens=mean(arm.metrics["pruned_tokens"]),
         pruned_outputs=mean(arm.metrics["n_pruned"]),
-        capped=runs(classes == "limit_steps") + runs(classes == "limit_time"),
+        capped=sum(runs(classes == f"limit_{what}") for what in ("steps", "time", "cost")),
         context_limited=runs(classes == "limit_context"),
         loops=runs(column("loop") == 1),
         empty_patches=runs(classes == "submitted_empty"),

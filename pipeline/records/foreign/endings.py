@@ -40,7 +40,13 @@ _NAMES: dict[FailureClass, tuple[str, ...]] = {
         *("DockerError", "BrokenPipeError"),
     ),
     # mini saves after every step: a file without an ending is of a run that was killed.
-    FailureClass.INFRA_NODE: ("", "KeyboardInterrupt", "SystemExit", "MemoryError", "CancelledError"),
+    FailureClass.INFRA_NODE: (
+        "",
+        "KeyboardInterrupt",
+        "SystemExit",
+        "MemoryError",
+        "CancelledError",
+    ),
 }
 _CLASS_OF = {name: ending for ending, names in _NAMES.items() for name in names}
 

@@ -1,12 +1,12 @@
 """Trajectory files, found and read by what they hold: their names do not tell.
 
-mini calls its file as it was told to, Harbor calls every file alike and lays other JSON beside it.
-In a folder every `.json` is looked into; what is no trajectory is passed over. A file that was named
-itself, or whose name says `.traj.json`, is read or refused with the reason.
+mini calls its file as it was told to, Harbor calls every file alike and lays other JSON beside
+it. In a folder every `.json` is looked into; what is no trajectory is passed over. A file that was
+named itself, or whose name says `.traj.json`, is read or refused with the reason.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,4 +49,6 @@ def run_of(data: Any, path: Path, count: Count) -> ForeignRun:
         run = trajectory_from_mini(data, count)
         return replace(run, instance_id=instance_of(run, path))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a field is not as it should be: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"a field is not as it should be: {type(error).__name__}: {error}"
+        ) from error

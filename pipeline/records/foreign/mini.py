@@ -125,6 +125,7 @@ class _Reader:
 
     def take(self, mini: Mapping[str, Any]) -> None:
         extra = _mapping(mini.get("extra"))
+        self._note_time(_mapping(extra.get("response")).get("created"))
         self._note_time(extra.get("timestamp"))
         role = mini["role"]
         if role == "exit":
@@ -148,8 +149,6 @@ class _Reader:
         self.step += 1
         response = extra.get("response")
         self.calls.append(self._call(response))
-        if extra.get("timestamp") is None:
-            self._note_time(_mapping(response).get("created"))
         self.actions = list(extra.get("actions") or ())
         self._add(mini, tool_calls=tool_calls_of(mini))
 

@@ -52,7 +52,9 @@ def weighed(
             tokens = found[index].n_tokens + round(weight * n / total)
             found[index] = replace(found[index], n_tokens=tokens)
         first, served = call.message_count, call.prompt_tokens
-    unserved = [index for index in waiting if index < max((c.message_count for c in calls), default=0)]
+    unserved = [
+        index for index in waiting if index < max((c.message_count for c in calls), default=0)
+    ]
     if unserved:
         raise ValueError(
             f"message {min(unserved)} holds pictures, and no call after it has a prompt size: "

@@ -7,6 +7,7 @@ number, or ISO 8601 with or without a zone; without one it is taken as UTC. Anyt
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 _SECONDS_BELOW = 1e11
@@ -38,7 +39,7 @@ def duration(times: Sequence[float]) -> tuple[float | None, str | None]:
     """
     if not times:
         return None, None
-    back = max((a - b for a, b in zip(times, times[1:], strict=False)), default=0.0)
+    back = max((a - b for a, b in pairwise(times)), default=0.0)
     if back > _CLOCKS_DIFFER_S:
         return None, f"its times run backwards by {back:.0f} s: how long it took is unknown"
     took = max(times) - min(times)

@@ -11,14 +11,14 @@ from hypothesis import given
 
 from pipeline import ingest as ingest_door
 from pipeline.records.failure import FailureClass
+from pipeline.records.foreign.mini import trajectory_from_mini
 from pipeline.records.layout import Layout
 from pipeline.records.mini_export import mini_from_record, record_from_export
-from pipeline.records.foreign.mini import trajectory_from_mini
 from pipeline.records.rebuild import messages_of_call
 from pipeline.records.run_record import RunRecord
 from tests.records.samples import bounded, drawn_runs, full_run
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "trajectories"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "trajectories"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no recorded trajectories at {DATA}")
 
 
@@ -84,8 +84,8 @@ def test_text_actions_and_their_outputs_are_observations() -> None:
     assert (output.output, output.frame) == ("a b", ("<output>", "</output>"))
     assert run.trajectory.messages[1].content == "the task"
     assert run.failure_class is FailureClass.LIMIT_STEPS
-    assert (run.model, run.mini_version) == ("hosted_vllm/m", "2.4.6")
-    assert (run.started_at, run.finished_at) == (1009.0, 2001.5)
+    assert (run.model, run.agent_version) == ("hosted_vllm/m", "2.4.6")
+    assert (run.started_at, run.finished_at) == (1005.0, 2001.5)
 
 
 def test_a_reply_that_mini_could_not_parse_is_billed() -> None:
@@ -103,15 +103,16 @@ def test_usage_that_was_not_recorded_is_unknown_and_not_zero(tmp_path: Path) -> 
     assert ingest_door.main(argv) == 0
     (row,) = pq.read_table(tmp_path / "out/tables/runs").to_pylist()
     assert (row["n_steps"], row["input_tokens"], row["peak_context_tokens"]) == (2, None, None)
-    assert row["instance_id"] == "x"
+    assert row["instance_id"].startswith("the_task-")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"trajectory_format": "mini-swe-agent-1"}, "only 'mini-swe-agent-1.1'"),
+        ({"trajectory_format": "mini-swe-agent-7"}, "mini-swe-agent-1.1 and mini-swe-agent-1 are"),
         ({"messages": []}, "no messages"),
-        ({"messages": [{"output": []}]}, "Responses API"),
+        ({"messages": ["text"]}, "no object"),
+        ({"messages": [{"output": []}]}, "no item of the Responses API"),
     ],
 )
 def test_what_is_no_trajectory_is_refused(change: dict[str, Any], message: str) -> None:
