@@ -317,7 +317,7 @@ def test_sources_that_hold_no_runs_are_refused(
     (tmp_path / "bad.traj.json").write_text("{}")
     assert main([str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "bad.traj.json is no trajectory" in said
+    assert "bad.traj.json cannot be replayed" in said
     assert "nothing could be replayed" in said
 
 
@@ -332,8 +332,8 @@ def test_files_that_cannot_be_read_are_named_and_the_others_are_replayed(
     assert main(command) == 0
     shown = capsys.readouterr()
     assert [row["instance_id"] for row in json_rows(shown.out)] == ["good.traj"]
-    assert "empty.traj.json is no trajectory" in shown.err
-    assert "odd.traj.json is no trajectory" in shown.err
+    assert "empty.traj.json cannot be replayed" in shown.err
+    assert "odd.traj.json cannot be replayed" in shown.err
     assert "2 of 3 sources were left out" in shown.err
 
 

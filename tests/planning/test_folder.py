@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from pipeline.arms.dedup import Dedup
+from pipeline.arms.plan_prune import PlanPrune
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import FolderError, check_folder, write_folder
@@ -16,7 +18,6 @@ from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.plan import read_plan
 from pipeline.sandbox.images import ImageRecord, ImageStore
 from pipeline.serving.staging import stage_model
-from pipeline.spec.policy import Dedup, PlanPrune
 from pipeline.worker import rollout_job
 
 INSTANCES = "instances.sample=3"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Message
+from pipeline.views.trajectory import Message
 
 
 def n_pictures(content: object) -> int:

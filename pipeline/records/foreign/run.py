@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipeline.records.failure import FailureClass
 from pipeline.records.run_record import CallRecord
-from pipeline.records.trajectory import Trajectory
+from pipeline.views.trajectory import Trajectory
 
 Count = Callable[[str], int]
 """Tokens of a text."""
