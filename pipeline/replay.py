@@ -27,7 +27,6 @@ from typing import Any, get_args
 
 import yaml
 
-from pipeline.accounting.pricing import PriceList, price_lists
 from pipeline.accounting.template import TemplateRules
 from pipeline.records.foreign.files import run_in, trajectory_files
 from pipeline.records.layout import Layout
@@ -40,6 +39,7 @@ from pipeline.serving.tokens import token_counter
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
+from pipeline.spec.pricing import PriceList, Pricing, pricing_from
 from pipeline.views.policy import TokenCounter
 from pipeline.views.trajectory import Edit
 
@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add("trajectories", type=Path, nargs="+", metavar="TRAJECTORIES")
     add("--arms", nargs="+", default=[REFERENCE], metavar="ARM")
     add("--pricing", default="default", help="a name in conf/pricing, or a file")
+    add("--prices", metavar="LIST", help="the list of the pricing that `caching` is billed by")
     add("--json", action="store_true", help="print one object a trajectory and arm")
     add("--calls", type=Path, metavar="FILE", help="write one JSON object a call to FILE")
     add("--cleanup-choice", choices=sorted(RULES), default="unused", help="stands in for a model")
@@ -108,9 +109,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    lists = price_lists(yaml.safe_load(_pricing_file(options.pricing).read_text()))
-    if not {"flat", "caching"} <= set(lists):
-        raise ReplayError(f"pricing {options.pricing} needs the lists `flat` and `caching`")
+    pricing = pricing_from(yaml.safe_load(_pricing_file(options.pricing).read_text()) or {})
+    caching = _chosen_list(pricing, options.prices)
     arms = chosen_arms(options.arms)
     settings = ReplaySettings(
         seed=options.seed,
@@ -126,8 +126,8 @@ def _replay(options: argparse.Namespace) -> int:
             source=source,
             arms=arms,
             settings=settings,
-            flat=lists["flat"],
-            caching=lists["caching"],
+            flat=pricing.flat,
+            caching=caching,
             counter=options.token_counter,
             by_call=options.calls is not None,
         )
@@ -149,7 +149,7 @@ def _replay(options: argparse.Namespace) -> int:
         for result in results:
             print(json.dumps(asdict(result.row)))
     else:
-        print("\n".join(table_lines(results, lists["caching"], settings)))
+        print("\n".join(table_lines(results, caching, settings)))
     return 0
 
 
@@ -287,6 +287,15 @@ def _named(name: str, files: dict[str, Path]) -> ArmSpec:
 def _arm_from(path: Path, parameters: dict[str, Any]) -> ArmSpec:
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     return parsed(ArmSpec, {**data, "policy": {**data["policy"], **parameters}})
+
+
+def _chosen_list(pricing: Pricing, name: str | None) -> PriceList:
+    if name is None:
+        return pricing.caching
+    if name not in pricing.lists:
+        known = ", ".join(pricing.lists)
+        raise ReplayError(f"pricing {pricing.name} has no list {name}; it has {known}")
+    return pricing.lists[name]
 
 
 def _pricing_file(name: str) -> Path:

@@ -12,7 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FOLDERS = ("benchmarks", "conf", "containers", "docs", "pipeline", "slurm", "tests")
-EXAMPLES = {"conf/arm/keep_errors.yaml", "conf/sweep/mine.yaml", "tests/test_rules.py"}
+EXAMPLES = {
+    "conf/arm/keep_errors.yaml",
+    "conf/sweep/mine.yaml",
+    "conf/pricing/mine.yaml",
+    "tests/test_rules.py",
+}
 """Files that a page tells its reader to write, or that its example run is about."""
 NO_HELP = {"pipeline.records.schema"}
 """Modules that take no arguments: they print a page."""

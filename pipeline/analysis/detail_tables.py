@@ -76,7 +76,7 @@ def cost_rows(study: Study) -> list[Row]:
 
 _BILL_PARTS = (
     *("total", "cached", "new", "rebilled", "output", "auxiliary"),
-    *("cleanup_gross", "cleanup_marginal", "per_run", "per_solved"),
+    *("cleanup_gross", "cleanup_marginal", "per_run", "per_solved", "known_calls", "n_calls"),
 )
 
 

@@ -83,7 +83,13 @@ def _solve_columns(contrast: Contrast) -> Row:
 def arm_rows(study: Study) -> list[Row]:
     """Return one row an arm: its own figures, without comparison."""
     rate = study.lock.spec.cluster.su_per_gpu_hour if study.lock else float("nan")
-    return [_arm_row(g, arm, rate) for g in study.groups for arm in g.group.arms]
+    gpu_hour = study.pricing.gpu_hour
+    priced = {} if gpu_hour is None else {"gpu_cost_total": gpu_hour}
+    return [
+        row | {name: price * row["gpu_hours_total"] for name, price in priced.items()}
+        for g in study.groups
+        for row in (_arm_row(g, arm, rate) for arm in g.group.arms)
+    ]
 
 
 def _arm_row(study: GroupStudy, name: str, su_per_gpu_hour: float) -> Row:

@@ -18,6 +18,7 @@ from pipeline.analysis.cost import (
     VIEWS,
     ArmBill,
     PriceSweep,
+    Usage,
     bills,
     cost_ratios,
     price_sweep,
@@ -28,7 +29,6 @@ from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_co
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
-from pipeline.analysis.pricing import Pricing, pricing_from
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
 from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
@@ -37,6 +37,7 @@ from pipeline.records.columns import MESSAGES
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock
 from pipeline.spec.analysis import AnalysisPlan
+from pipeline.spec.pricing import Pricing, pricing_from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,26 +248,29 @@ def _costs(
     reference: str,
     draws: Draws,
 ) -> tuple[list[ArmBill], list[PriceSweep]]:
-    """Return every bill, and the price sweep on the exact view (else on the reported one)."""
+    """Return every bill, and the price sweep on the exact view (else reported) and spliced."""
     found: list[ArmBill] = []
     for prices in pricing.lists.values():
-        usages = usage_of(connection, group, min_prefix=prices.min_prefix)
-        known = [v for v in VIEWS if not np.isnan(usages[reference][v]).all()]
-        views = known[:1] or ["exact"] if prices.cached == prices.uncached else known
-        for view in views:
+        usages = usage_of(connection, group, prices)
+        for view in ["flat"] if prices.is_flat else _known_views(usages[reference]):
             found += bills(usages, group, prices, view=view, reference=reference, draws=draws)
     usages = usage_of(connection, group)
-    if np.isnan(usages[reference]["prompt"]).all():
+    if np.isnan(usages[reference]["flat_prompt"]).all():
         return [], []
-    known = [v for v in ("exact", "reported") if not np.isnan(usages[reference][v]).all()]
+    known = _known_views(usages[reference])
+    first = [view for view in ("exact", "reported") if view in known][:1]
     sweeps = [
         sweep
-        for view in known[:1]
+        for view in [*first, *(v for v in known if v == "spliced")]
         for sweep in price_sweep(
             usages, group, pricing, view=view, reference=reference, draws=draws
         )
     ]
     return found, sweeps
+
+
+def _known_views(usage: Usage) -> list[str]:
+    return [view for view in VIEWS if np.nansum(usage[f"{view}_calls"]) > 0]
 
 
 def _noise(arm: ArmOutcomes) -> SeedNoise:

@@ -62,6 +62,8 @@ RUNS = Table(
         _C("failure", "string", "", "What went wrong, for people: message and traceback"),
         _C("n_steps", "int", "calls", "Step calls that were answered, format errors included"),
         _C("n_calls", "int", "calls", "All calls that were answered"),
+        _C("n_counted_calls", "int", "calls", "Of these, with known usage: what sums are over"),
+        _C("n_cache_counted_calls", "int", "calls", "Of these, with known cached tokens"),
         _C(
             "input_tokens", "int", "tokens", "Prompt tokens of every call, cleanup and aux included"
         ),
@@ -128,7 +130,16 @@ CALLS = Table(
         _C("prompt_tokens", "int", "tokens", "As the server reports; empty without an answer"),
         _C("cached_tokens", "int", "tokens", "Of these, from the server's cache, as it reports"),
         _C("lcp_tokens", "int", "tokens", "Longest prefix shared with an earlier call of the run"),
+        _C("lcp_exact", "bool", "", "True: that prefix was found on token ids; else estimated"),
         _C("lcp_block_tokens", "int", "tokens", "The same, rounded down to the cache's block"),
+        _C(
+            *("lcp_state_tokens", "int", "tokens"),
+            "Of it, up to the last whole block of an earlier prompt: what a hybrid model can reuse",
+        ),
+        _C(
+            *("spliced_tokens", "int", "tokens"),
+            "Sent before in the same message, wherever it now stands: what splicing could reuse",
+        ),
         _C("new_tokens", "int", "tokens", "Outside the prefix and never sent before"),
         _C("rebilled_tokens", "int", "tokens", "Outside the prefix though sent before"),
         _C("completion_tokens", "int", "tokens", "As the server reports, reasoning included"),

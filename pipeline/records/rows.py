@@ -1,6 +1,7 @@
 """The table rows that a run becomes: sums, calls, messages, plan events.
 
-Pure. Sums count the calls that were answered; what is unknown stays None.
+Pure. Sums are over the answered calls whose value is known, and how many these are stands beside
+them; where no value is known the sum is None.
 """
 
 import json
@@ -20,19 +21,14 @@ Row = dict[str, Any]
 
 
 def summed(values: Iterable[int | float | None]) -> Any:
-    """Return the sum, or None if any part of it is unknown."""
-    total: int | float = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    """Return the sum over the known values; None where there are values and none is known."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return sum(known) if known or not given else None
 
 
 def _peak(calls: Iterable[CallRecord]) -> int | None:
-    known = [c.prompt_tokens for c in calls]
-    sizes = [size for size in known if size is not None]
-    return max(sizes) if sizes and len(sizes) == len(known) else None
+    return max((c.prompt_tokens for c in calls if c.prompt_tokens is not None), default=None)
 
 
 _SAME_NAME = (
@@ -44,7 +40,7 @@ _SAME_NAME = (
 
 
 def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) -> Row:
-    """Return the row of `runs`: sums over the calls that were answered, unknown stays None."""
+    """Return the row of `runs`: sums over the answered calls whose values are known."""
     calls = [c for c in record.calls if c.answered]
     steps = [c for c in calls if c.kind == STEP]
     cleanups = [c for c in calls if c.kind == CLEANUP]
@@ -57,6 +53,8 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         **patch_cells("limit_patch", record.limit_patch),
         "n_steps": len(steps),
         "n_calls": len(calls),
+        "n_counted_calls": sum(c.prompt_tokens is not None for c in calls),
+        "n_cache_counted_calls": sum(c.cached_tokens is not None for c in calls),
         "input_tokens": summed(c.prompt_tokens for c in calls),
         "cached_tokens": summed(c.cached_tokens for c in calls),
         "output_tokens": summed(c.completion_tokens for c in calls),
@@ -108,15 +106,9 @@ def call_rows(record: RunRecord) -> Iterator[Row]:
 
 _CALL_SAME_NAME = (
     *("step_index", "kind", "message_count", "prompt_tokens", "cached_tokens", "lcp_tokens"),
-    *("lcp_block_tokens", "new_tokens", "rebilled_tokens", "completion_tokens"),
-    *(
-        "reasoning_tokens",
-        "lone_surrogates",
-        "tools_sha256",
-        "latency_s",
-        "ttft_s",
-        "finish_reason",
-    ),
+    *("lcp_exact", "lcp_block_tokens", "lcp_state_tokens", "spliced_tokens", "new_tokens"),
+    *("rebilled_tokens", "completion_tokens", "reasoning_tokens", "lone_surrogates"),
+    *("tools_sha256", "latency_s", "ttft_s", "finish_reason"),
     *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
     *("server_answer", "pruner_answer", "pruner_s"),
 )

@@ -50,7 +50,10 @@ class CallRecord:
     """None: there was no answer, or (imported runs) one whose usage was not recorded."""
     cached_tokens: int | None = None
     lcp_tokens: int | None = None
+    lcp_exact: bool | None = None
     lcp_block_tokens: int | None = None
+    lcp_state_tokens: int | None = None
+    spliced_tokens: int | None = None
     new_tokens: int | None = None
     rebilled_tokens: int | None = None
     completion_tokens: int | None = None

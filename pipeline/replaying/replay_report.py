@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.accounting.cache_cost import CallCache
-from pipeline.accounting.pricing import Bill, PriceList, break_even_ratio
+from pipeline.accounting.pricing import Bill, break_even_ratio
 from pipeline.replaying.replay import Replayed, ReplaySettings
+from pipeline.spec.pricing import PriceList
 
 REFERENCE = "full_history"
 NOTICE = (
@@ -73,7 +74,7 @@ def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
 
 
 def _cost(prices: PriceList, cache: CallCache, completion_tokens: int) -> float:
-    return prices.cost(
+    return prices.call_cost(
         prompt_tokens=cache.prompt_tokens,
         cached_tokens=cache.lcp_block_tokens or 0,
         completion_tokens=completion_tokens,

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.cost import ArmBill, bills, price_sweep, usage_of
 from pipeline.analysis.outcomes import Group, groups_of
-from pipeline.analysis.pricing import PriceList, Pricing, pricing_from
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import ArmTruth, SyntheticSweep
 from pipeline.analysis.tables import open_tables
@@ -20,6 +21,7 @@ from pipeline.records.columns import CALLS
 from pipeline.records.layout import Layout
 from pipeline.records.schema import table_of
 from pipeline.spec.analysis import AnalysisPlan
+from pipeline.spec.pricing import PriceList, pricing_from
 
 DRAWS = Draws(AnalysisPlan(resamples=200))
 CACHING = PriceList(name="caching", cached=0.1, output=5.0)
@@ -71,7 +73,7 @@ def group_and_bills(
 ) -> tuple[Group, dict[str, ArmBill]]:
     with open_tables(results) as connection:
         (group,) = groups_of(connection)
-        usages = usage_of(connection, group, min_prefix=prices.min_prefix)
+        usages = usage_of(connection, group, prices)
         found = bills(usages, group, prices, view=view, reference="full_history", draws=DRAWS)
     return group, {b.arm: b for b in found}
 
@@ -139,31 +141,11 @@ def test_the_break_even_is_where_both_arms_cost_the_same(pristine: Path):
     assert next(s for s in sweeps if s.arm == "sham_cleanup").pays == "never"
 
 
-def test_nothing_solved_costs_infinitely_much_a_solved_task(tmp_path: Path):
+def test_nothing_solved_leaves_the_cost_of_a_solved_task_undefined(tmp_path: Path):
+    """Infinity once went into tables and pages."""
     write_sweep(SyntheticSweep(n_instances=4, seeds=(0,), solve_rate=1e-9), tmp_path)
     _, found = group_and_bills(tmp_path, CACHING, "exact")
-    assert {b.per_solved for b in found.values()} == {float("inf")}
-
-
-def test_price_lists_are_read_per_token_and_bad_ones_refused():
-    pricing = pricing_from(
-        {"per_tokens": 1_000_000, "lists": {"x": {"input": 3, "cached": 0.3, "output": 15}}}
-    )
-    assert pricing.primary.output == pytest.approx(15e-6)
-    with pytest.raises(ValueError, match="has no cached"):
-        pricing_from({"lists": {"x": {"input": 3, "output": 15}}})
-    with pytest.raises(ValueError, match="negative"):
-        pricing_from({"lists": {"x": {"input": -3, "cached": 1, "output": 15}}})
-
-
-def test_the_shipped_price_lists_are_dated_and_complete():
-    import yaml
-
-    folder = Path(__file__).parents[2] / "conf/pricing"
-    for path in folder.glob("*.yaml"):
-        pricing: Pricing = pricing_from(yaml.safe_load(path.read_text()))
-        assert pricing.as_of[:2] == "20"
-        assert pricing.lists
+    assert np.isnan([b.per_solved for b in found.values()]).all()
 
 
 def test_missing_calls_leave_nothing_to_price(sweep: Path):
@@ -175,3 +157,85 @@ def test_missing_calls_leave_nothing_to_price(sweep: Path):
     connection.close()
     assert study.groups[0].bills == []
     assert isinstance(study.behaviour.refetches, pa.Table)
+
+
+def rewritten(results: Path, change: Any) -> None:
+    """Change every row of the calls table by hand."""
+    (path,) = Layout(results).table("calls").glob("*.parquet")
+    rows = [change(row) for row in pq.read_table(path).to_pylist()]
+    pq.write_table(table_of(CALLS, rows), path)
+
+
+def test_a_call_of_unknown_cache_leaves_the_sums_of_the_others_and_is_counted(two_arms: Path):
+    rewritten(two_arms, lambda r: r if r["prompt_tokens"] > 100 else {**r, "lcp_tokens": None})
+    _, found = group_and_bills(two_arms, CACHING, "exact")
+    full = found["full_history"]
+    assert full.total == pytest.approx(0.1 * 110 + 90 + 5 * 10)
+    assert (full.known_calls, full.n_calls) == (1, 2)
+
+
+def test_more_cached_than_prompt_tokens_never_make_a_negative_price(two_arms: Path):
+    rewritten(two_arms, lambda r: {**r, "lcp_tokens": 10_000})
+    _, found = group_and_bills(two_arms, CACHING, "exact")
+    assert found["full_history"].total == pytest.approx(0.1 * 300 + 5 * 20)
+
+
+def test_writes_and_time_to_live_are_billed_call_by_call(two_arms: Path):
+    times = iter([0.0, 10.0, 0.0, 10.0, 1000.0])
+    rewritten(two_arms, lambda r: {**r, "started_at": next(times), "latency_s": 2.0})
+    dear = replace(CACHING, write=1.25, min_prefix=150, ttl_s=300.0)
+    _, found = group_and_bills(two_arms, dear, "exact")
+    # 100 tokens are too short to be written, 110 of 200 too short to be found.
+    assert found["full_history"].total == pytest.approx(100 + 1.25 * 200 + 5 * 20)
+    # The last call comes 988 s after the cleanup's end: 190 tokens are cold.
+    assert found["plan_prune"].total == pytest.approx(100 + 1.25 * 190 + 1.25 * 200 + 5 * 40)
+
+
+def test_the_prefix_is_called_exact_only_where_token_ids_showed_it(two_arms: Path):
+    _, found = group_and_bills(two_arms, CACHING, "exact")
+    assert {b.view for b in found.values()} == {"estimated"}
+    rewritten(two_arms, lambda r: {**r, "lcp_exact": True})
+    _, found = group_and_bills(two_arms, CACHING, "exact")
+    assert {b.view for b in found.values()} == {"exact"}
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_sums_in_sql_cost_what_every_call_costs_by_itself(two_arms: Path, data: st.DataObject):
+    """The slow reference: METHODS 4, one call at a time."""
+    tokens = st.one_of(st.none(), st.integers(0, 300))
+    prices = PriceList(
+        name="drawn",
+        cached=data.draw(st.sampled_from([0.02, 0.1, 1.0])),
+        write=data.draw(st.sampled_from([None, 1.25, 2.0])),
+        min_prefix=data.draw(st.sampled_from([0, 64, 200])),
+        ttl_s=data.draw(st.sampled_from([None, 5.0])),
+    )
+
+    def drawn(row: dict[str, Any]) -> dict[str, Any]:
+        start = row["call_index"] * 10.0
+        latency = data.draw(st.sampled_from([1.0, 6.0]))
+        return {**row, "lcp_tokens": data.draw(tokens), "started_at": start, "latency_s": latency}
+
+    rewritten(two_arms, drawn)
+    _, found = group_and_bills(two_arms, prices, "exact")
+    (path,) = Layout(two_arms).table("calls").glob("*.parquet")
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for row in pq.read_table(path).to_pylist():
+        runs.setdefault(row["run_id"], []).append(row)
+    by_hand = []
+    for rows in runs.values():
+        known = []
+        for before, row in zip([None, *rows], rows, strict=False):
+            idle = before and row["started_at"] - before["started_at"] - before["latency_s"]
+            if row["lcp_tokens"] is not None or prices.is_flat:
+                cost = prices.call_cost(
+                    prompt_tokens=row["prompt_tokens"],
+                    cached_tokens=row["lcp_tokens"] or 0,
+                    completion_tokens=row["completion_tokens"],
+                    idle_s=idle,
+                )
+                known.append(cost)
+        by_hand.append(sum(known) if known else float("nan"))
+    totals = [found[arm].total for arm in ("full_history", "plan_prune")]
+    assert totals == pytest.approx(by_hand, nan_ok=True)

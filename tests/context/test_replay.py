@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from pipeline.accounting.pricing import Bill, PriceList, break_even_ratio, price_lists
+from pipeline.accounting.pricing import Bill, break_even_ratio
 from pipeline.ingest import main as ingest
 from pipeline.replay import main
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import AnswerLengths
+from pipeline.spec.pricing import PriceList
 from pipeline.spec.policies import policy_for
 from pipeline.views.trajectory import Part, Trajectory, view_messages
 from tests.context.arms import all_arms, arm, few_arms
@@ -179,21 +180,13 @@ def test_a_run_without_calls_costs_nothing() -> None:
 
 
 # --- prices --------------------------------------------------------------------------------------
-def test_a_price_list_bills_hits_misses_writes_and_short_prefixes() -> None:
-    plain = PriceList(input=2.0, cached=0.5, output=10.0)
-    assert plain.cost(prompt_tokens=100, cached_tokens=60, completion_tokens=3) == 30 + 80 + 30
-    dear = PriceList(input=2.0, cached=0.5, output=10.0, write=3.0, min_prefix=64)
-    assert dear.cost(prompt_tokens=100, cached_tokens=60, completion_tokens=0) == 300
-    assert dear.cost(prompt_tokens=100, cached_tokens=64, completion_tokens=0) == 32 + 108
-
-
 def test_break_even_is_where_both_cost_the_same() -> None:
     arm_bill = Bill(prompt_tokens=800, cached_tokens=500, completion_tokens=20)
     full = Bill(prompt_tokens=1000, cached_tokens=900, completion_tokens=10)
     ratio = break_even_ratio(arm_bill, full, output_price=5.0)
     assert ratio == pytest.approx((300 + 100 - 100 - 50) / 400)
     costs = [
-        PriceList(input=1.0, cached=ratio, output=5.0).cost(
+        PriceList(name="at", cached=ratio).call_cost(
             prompt_tokens=b.prompt_tokens,
             cached_tokens=b.cached_tokens,
             completion_tokens=b.completion_tokens,
@@ -202,15 +195,6 @@ def test_break_even_is_where_both_cost_the_same() -> None:
     ]
     assert costs[0] == pytest.approx(costs[1])
     assert break_even_ratio(full, full, output_price=5.0) is None
-
-
-def test_prices_are_of_one_token_whatever_the_file_counts_in() -> None:
-    lists = price_lists(
-        {"per_tokens": 1000, "lists": {"flat": {"input": 2, "cached": 2, "output": 8}}}
-    )
-    assert lists["flat"] == PriceList(input=0.002, cached=0.002, output=0.008)
-    with pytest.raises(ValueError, match="price list flat has no output price"):
-        price_lists({"lists": {"flat": {"input": 2, "cached": 2}}})
 
 
 # --- the door ------------------------------------------------------------------------------------
@@ -296,7 +280,8 @@ def test_parameters_are_changed_on_the_command_line(
     [
         (["--arms", "plan_prun"], "no arm called plan_prun; known: all, grid42, agent_diet"),
         (["--arms", "plan_prune[every=3]"], "every"),
-        (["--pricing", "gold"], "no pricing called gold; known: default"),
+        (["--prices", "gold"], "pricing default has no list gold; it has flat, caching"),
+        (["--pricing", "gold"], "no pricing called gold; known: anthropic, deepseek, default"),
     ],
 )
 def test_what_the_command_line_names_wrongly_is_named_back(

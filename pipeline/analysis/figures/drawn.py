@@ -137,7 +137,8 @@ def _cost_figures(
 ) -> Iterator[Drawn]:
     pricing = study.pricing
     name = study.plan.pricing if study.plan.pricing in pricing.lists else pricing.primary.name
-    costs = {b.arm: b.per_run for b in group.bills if b.prices == name}
+    # The first view of a list is the one that is not hypothetical.
+    costs = {b.arm: b.per_run for b in reversed(group.bills) if b.prices == name}
     rates = {c.arm: c.solve.arm_rate for c in group.contrasts if c.solve is not None}
     rates |= {c.reference: c.solve.reference_rate for c in group.contrasts if c.solve is not None}
     points = {arm: (costs[arm], rates[arm]) for arm in costs if arm in rates}
@@ -154,7 +155,8 @@ def _cost_figures(
             "cost_price_ratio",
             cost_against_price_ratio(sweeps, styles),
             f"Cost against {group.reference} as cached tokens get dearer, {sweeps[0].view} view of "
-            f"the cache; bars on the line at 1: break-even.",
+            f"the cache; bars on the line at 1: break-even. Dotted: what an engine that keeps the "
+            f"keys of all surviving text could give.",
         )
 
 

@@ -44,6 +44,9 @@ def cost_against_price_ratio(
     for sweep in sweeps:
         style = styles[sweep.arm]
         values = np.array([e.value for e in sweep.costs])
+        if sweep.view == "spliced":
+            axes.plot(sweep.ratios, values, color=style.colour, ls=":", lw=0.9)
+            continue
         low = np.array([e.low for e in sweep.costs])
         high = np.array([e.high for e in sweep.costs])
         axes.fill_between(sweep.ratios, low, high, color=style.colour, alpha=0.12, lw=0)

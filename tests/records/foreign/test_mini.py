@@ -95,14 +95,18 @@ def test_a_reply_that_mini_could_not_parse_is_billed() -> None:
     assert [m.step_index for m in run.trajectory.messages] == [0, 0, 1, 2, 2]
 
 
-def test_usage_that_was_not_recorded_is_unknown_and_not_zero(tmp_path: Path) -> None:
+def test_a_call_without_usage_is_left_out_of_the_sums_and_counted(tmp_path: Path) -> None:
     data = text_mode()
     del data["messages"][3]["extra"]["response"]
     (tmp_path / "x.traj.json").write_text(json.dumps(data))
     argv = [str(tmp_path), "--out", str(tmp_path / "out"), "--token-counter", "chars/3.6"]
     assert ingest_door.main(argv) == 0
     (row,) = pq.read_table(tmp_path / "out/tables/runs").to_pylist()
-    assert (row["n_steps"], row["input_tokens"], row["peak_context_tokens"]) == (2, None, None)
+    calls = pq.read_table(tmp_path / "out/tables/calls").to_pylist()
+    known = [call["prompt_tokens"] for call in calls if call["prompt_tokens"] is not None]
+    assert len(known) == 1
+    assert (row["n_steps"], row["n_calls"], row["n_counted_calls"]) == (2, 2, 1)
+    assert (row["input_tokens"], row["peak_context_tokens"]) == (known[0], known[0])
     assert row["instance_id"].startswith("the_task-")
 
 
