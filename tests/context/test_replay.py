@@ -12,8 +12,8 @@ from pipeline.ingest import main as ingest
 from pipeline.replay import main
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import AnswerLengths
-from pipeline.spec.pricing import PriceList
 from pipeline.spec.policies import policy_for
+from pipeline.spec.pricing import PriceList
 from pipeline.views.trajectory import Part, Trajectory, view_messages
 from tests.context.arms import all_arms, arm, few_arms
 from tests.context.counters import WordCounter
