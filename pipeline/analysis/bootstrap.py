@@ -19,7 +19,7 @@ tail.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -107,7 +107,7 @@ def mean_differences(
     differences = treatments - _column(control)
     n = len(differences)
     if n == 0:
-        return [_unknown(0, null=0.0) for _ in range(treatments.shape[1])]
+        return [unknown(0, null=0.0) for _ in range(treatments.shape[1])]
     resampled = counts @ differences / n
     jackknife = _leave_one_out(differences) / max(n - 1, 1)
     return _estimates(differences.mean(axis=0), resampled, jackknife, null=0.0)
@@ -126,7 +126,7 @@ def ratios_of_sums(
     below = _column(control)
     n = len(below)
     if n == 0:
-        return [_unknown(0, null=1.0) for _ in range(treatments.shape[1])]
+        return [unknown(0, null=1.0) for _ in range(treatments.shape[1])]
     return _estimates(
         _ratio(treatments.sum(axis=0), below.sum(axis=0)),
         _ratio(counts @ treatments, counts @ below),
@@ -147,7 +147,7 @@ def geometric_mean_ratios(
     logs = np.where(np.isfinite(logs), logs, np.nan)
     n = len(logs)
     if n == 0:
-        return [_unknown(0, null=1.0) for _ in range(treatments.shape[1])]
+        return [unknown(0, null=1.0) for _ in range(treatments.shape[1])]
     return _estimates(
         np.exp(logs.mean(axis=0)),
         np.exp(counts @ logs / n),
@@ -189,7 +189,8 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     return ratio
 
 
-def _unknown(n: int, *, null: float) -> Estimate:
+def unknown(n: int, *, null: float) -> Estimate:
+    """Return an estimate of which nothing is known."""
     nan = float("nan")
     return Estimate(
         value=nan,
@@ -219,17 +220,7 @@ def _one_estimate(
 ) -> Estimate:
     if n < 2 or not np.isfinite(value) or np.isnan(resampled).any():
         # One instance resampled is always itself: an interval of width 0 would be a lie.
-        unknown = _unknown(n, null=null)
-        return Estimate(
-            value=value,
-            low=unknown.low,
-            high=unknown.high,
-            bca_low=unknown.bca_low,
-            bca_high=unknown.bca_high,
-            p_value=unknown.p_value,
-            n_instances=n,
-            null=null,
-        )
+        return replace(unknown(n, null=null), value=value)
     ordered = np.sort(resampled)
     low, high = _expanded_ends(ordered, n)
     bca_low, bca_high = _bca_ends(value, ordered, jackknife)

@@ -108,11 +108,15 @@ def _behaviour_row(behaviour: ArmBehaviour) -> Row:
     row |= {f"{kind}_commands": n for kind, n in behaviour.commands.items()}
     if behaviour.refetch_ratio is not None:
         row |= estimate_columns("refetch_ratio", behaviour.refetch_ratio)
+    if (added := behaviour.added_steps) is not None:
+        row |= estimate_columns("added_steps", added.total)
+        row |= estimate_columns("added_refetch_steps", added.refetching)
+        row |= estimate_columns("added_other_steps", added.other)
     hazard = behaviour.hazard
+    row |= estimate_columns("regret_ratio", behaviour.regret)
     return row | {
         "regret_pruned_rate": hazard.pruned_rate,
         "regret_kept_rate_same_age": hazard.matched_kept_rate,
-        "regret_ratio": hazard.ratio,
         "regret_pruned_events": float(hazard.pruned_events.sum()),
         "regret_kept_events": float(hazard.kept_events.sum()),
     }

@@ -35,6 +35,15 @@ def ratio(estimate: Estimate) -> str:
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
+def signed(estimate: Estimate) -> str:
+    """Return a difference with its interval."""
+    if isnan(estimate.value):
+        return UNKNOWN
+    if isnan(estimate.low):
+        return f"{estimate.value:+.2f} [no interval]"
+    return f"{estimate.value:+.2f} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
+
+
 def p_value(p: float) -> str:
     """Return a p value as people write it."""
     if isnan(p):

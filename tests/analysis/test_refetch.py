@@ -1,5 +1,7 @@
 """Re-fetches and regret, against definitions carried out one line and one turn at a time."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,10 @@ from hypothesis import strategies as st
 from pipeline.analysis.behaviour.lines import DistinctLines
 from pipeline.analysis.behaviour.lines import distinct_lines as lines_of_batch
 from pipeline.analysis.behaviour.refetch import NEVER, Outputs, refetches_of
-from pipeline.analysis.behaviour.regret import MAX_AGE, hazard_of
+from pipeline.analysis.behaviour.regret import MAX_AGE, Hazard, hazard_of
+from pipeline.analysis.bootstrap import resample_counts
+
+from . import reference
 
 
 def outputs_of(
@@ -220,31 +225,66 @@ def test_the_hazard_counts_output_turns_one_by_one(born: list[int], data: st.Dat
     hazard = hazard_of(
         outputs,
         refetches,
+        n_runs=1,
         eligible=np.arange(len(turns)) < n,
         last_turn=np.full(len(turns), last),
         pruned_turn=np.array(pruned + [NEVER] * len(sources)),
     )
-    assert hazard.kept_at_risk == pytest.approx(at_risk["kept"])
-    assert hazard.pruned_at_risk == pytest.approx(at_risk["pruned"])
-    assert hazard.kept_events == pytest.approx(first["kept"])
-    assert hazard.pruned_events == pytest.approx(first["pruned"])
+    assert hazard.kept_at_risk[0] == pytest.approx(at_risk["kept"])
+    assert hazard.pruned_at_risk[0] == pytest.approx(at_risk["pruned"])
+    assert hazard.kept_events[0] == pytest.approx(first["kept"])
+    assert hazard.pruned_events[0] == pytest.approx(first["pruned"])
 
 
 def test_age_matching_undoes_what_age_alone_explains():
     """Same hazard at each age, pruned outputs older: crude rates differ, the matched ratio is 1."""
-    from pipeline.analysis.behaviour.regret import Hazard
-
     hazard_by_age = np.zeros(MAX_AGE + 1)
     hazard_by_age[1:] = 1 / np.arange(1, MAX_AGE + 1)
     kept, pruned = np.zeros(MAX_AGE + 1), np.zeros(MAX_AGE + 1)
     kept[1:11], pruned[5:41] = 100, 100
     kept[11:41] = 10
     hazard = Hazard(
-        pruned_at_risk=pruned,
-        kept_at_risk=kept,
-        pruned_events=pruned * hazard_by_age,
-        kept_events=kept * hazard_by_age,
+        pruned_at_risk=pruned[None, :],
+        kept_at_risk=kept[None, :],
+        pruned_events=(pruned * hazard_by_age)[None, :],
+        kept_events=(kept * hazard_by_age)[None, :],
     )
     crude = hazard.kept_events.sum() / hazard.kept_at_risk.sum()
     assert crude > 1.5 * hazard.pruned_rate
-    assert hazard.ratio == pytest.approx(1)
+    assert hazard.ratio(np.ones((1, 1))).value == pytest.approx(1)
+
+
+def test_the_interval_of_the_regret_ratio_resamples_instances_with_all_their_outputs():
+    """Against a plain loop: each resample adds up the ages of the instances it drew."""
+    rng = np.random.default_rng(3)
+    n, ages = 15, MAX_AGE + 1
+    at_risk = rng.poisson(8, size=(2, n, ages)).astype(float)
+    events = rng.binomial(at_risk.astype(int), 0.1).astype(float)
+    hazard = Hazard(
+        pruned_at_risk=at_risk[0],
+        kept_at_risk=at_risk[1],
+        pruned_events=events[0],
+        kept_events=events[1],
+    )
+
+    def ratio(places: Sequence[int]) -> float:
+        expected = observed = 0.0
+        for age in range(ages):
+            exposed = [sum(at_risk[k, i, age] for i in places) for k in (0, 1)]
+            came_back = [sum(events[k, i, age] for i in places) for k in (0, 1)]
+            if all(exposed):
+                observed += came_back[0]
+                expected += came_back[1] / exposed[1] * exposed[0]
+        return observed / expected
+
+    counts = resample_counts(n, draws=300, rng=rng)
+    found = hazard.ratio(counts)
+    values = reference.resampled(ratio, counts)
+    assert found.value == pytest.approx(ratio(range(n)))
+    assert (found.low, found.high) == pytest.approx(reference.expanded_interval(values, n))
+
+
+def test_rows_of_one_instance_are_added_up_and_those_of_other_arms_left_out():
+    rows = np.arange(3.0)[:, None] * np.ones(MAX_AGE + 1)
+    hazard = Hazard(pruned_at_risk=rows, kept_at_risk=rows, pruned_events=rows, kept_events=rows)
+    assert hazard.by_group(np.array([1, 1, -1]), 2).kept_events[:, 0].tolist() == [0.0, 1.0]

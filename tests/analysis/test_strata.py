@@ -148,9 +148,22 @@ def test_more_rereading_arms_show_it_against_the_reference(study: Study):
 
 def test_pruning_at_random_has_no_regret_beyond_age(study: Study):
     """The synthetic agent reads again whatever it read, pruned or not: the hazard ratio is 1."""
-    hazard = {b.arm: b.hazard for b in study.groups[0].behaviour}
-    assert 0.8 < hazard["observation_mask"].ratio < 1.25
-    assert np.isnan(hazard["full_history"].ratio)
+    regret = {b.arm: b.regret for b in study.groups[0].behaviour}
+    assert regret["observation_mask"].low < 1 < regret["observation_mask"].high
+    assert 0.8 < regret["observation_mask"].value < 1.25
+    assert np.isnan(regret["full_history"].value)
+
+
+def test_added_steps_are_re_fetches_and_others(study: Study):
+    by_arm = {b.arm: b for b in study.groups[0].behaviour}
+    mask, base = by_arm["observation_mask"], by_arm["full_history"]
+    added = mask.added_steps
+    assert base.added_steps is None
+    assert added is not None
+    assert added.total.value == pytest.approx(mask.steps_mean - base.steps_mean)
+    assert added.total.value == pytest.approx(added.refetching.value + added.other.value)
+    # The made-up agent reads one thing a step, so each re-fetch is a step.
+    assert added.refetching.value == pytest.approx(mask.refetches - base.refetches)
 
 
 def test_the_dose_table_says_who_was_treated(study: Study):

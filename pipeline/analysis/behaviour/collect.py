@@ -1,7 +1,7 @@
-"""One pass over the messages of a sweep: what every run did, and regret by arm.
+"""One pass over the messages of a sweep: what every run did, and regret by run.
 
 Messages are by far the largest table, so they are read one file at a time and never all at once.
-What comes out is one row a run, one row a re-fetch, and one hazard an arm.
+What comes out is one row a run and one row a re-fetch.
 """
 
 import json
@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
@@ -28,7 +27,7 @@ from pipeline.analysis.behaviour.refetch import (
     eligible_reads,
     refetches_of,
 )
-from pipeline.analysis.behaviour.regret import Hazard, hazard_of, no_hazard
+from pipeline.analysis.behaviour.regret import Hazard, hazard_of, stacked
 from pipeline.analysis.tables import select_sql
 from pipeline.records.columns import MESSAGES
 from pipeline.shell.facts import facts_of
@@ -39,9 +38,6 @@ from pipeline.spec.analysis import RefetchSource
 MAX_BATCH_MESSAGES = 240_000
 """Messages held at once, half of them outputs; with 4 kB each that is half a gigabyte."""
 
-ArmKey = tuple[str, str, str, str]
-"""Benchmark, model, agent, arm."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behaviour:
@@ -50,7 +46,8 @@ class Behaviour:
     run_ids: Sequence[str]
     columns: Mapping[str, FloatArray]
     """Column to one value a run, in the order of `run_ids`."""
-    hazards: Mapping[ArmKey, Hazard]
+    hazard: Hazard
+    """One row a run, in the order of `run_ids`."""
     refetches: pa.Table
     """One row a re-fetch."""
 
@@ -68,7 +65,7 @@ SELECT d.run_id, m.message_index, m.step_index AS turn, coalesce(s.call_index, 0
   m.pruned_at_call, p.step_index AS pruned_turn, m.replaced_by, m.command,
   coalesce(m.output, substring(m.content, m.output_start + 1, m.output_length), m.content)
     AS output,
-  d.benchmark, d.model, d.agent, d.arm, d.n_steps
+  d.n_steps
 FROM ({source}) m
 JOIN done d ON d.run_id = m.run_id
 LEFT JOIN step_calls s ON s.run_id = m.run_id AND s.step_index = m.step_index
@@ -95,7 +92,7 @@ def collected(
     connection.execute(_SETUP)
     run_ids: list[str] = []
     columns: dict[str, list[FloatArray]] = defaultdict(list)
-    hazards: dict[ArmKey, Hazard] = defaultdict(no_hazard)
+    hazards: list[Hazard] = []
     tables: list[pa.Table] = []
     choices, recalls = _choices(connection), recalls_asked(connection)
     for rows in _batches(connection, files):
@@ -103,13 +100,12 @@ def collected(
         run_ids += batch.run_ids
         for name, values in batch.run_columns().items():
             columns[name].append(values)
-        for key, hazard in batch.hazards():
-            hazards[key] = hazards[key] + hazard
+        hazards.append(batch.hazard())
         tables.append(batch.refetch_table())
     return Behaviour(
         run_ids=run_ids,
         columns={name: np.concatenate(parts) for name, parts in columns.items()},
-        hazards=dict(hazards),
+        hazard=stacked(hazards),
         refetches=pa.concat_tables(tables) if tables else pa.table({}),
     )
 
@@ -228,6 +224,7 @@ class _Batch:
             "n_refetches_partly": counted(reader[(share > 0) & (share < 1)]),
             "n_refetches_visible": counted(reader[share >= 1]),
             "n_refetches_verifying": counted(reader[found.verifies]),
+            "n_refetch_steps": counted(_steps_with(reader, self.outputs.turn[found.read])),
             "n_recalls": recalls_by_run(
                 self._recalls,
                 self.run_ids,
@@ -249,23 +246,16 @@ class _Batch:
         columns["n_foreign_commits"] = counted(self.outputs.run[foreign])
         return columns
 
-    def hazards(self) -> Iterator[tuple[ArmKey, Hazard]]:
-        """Yield each arm's hazard."""
-        parts = [pc.fill_null(self._rows[n], "") for n in ("benchmark", "model", "agent", "arm")]
-        keys = pc.binary_join_element_wise(*parts, "\n").combine_chunks().dictionary_encode()
-        codes = _ints(keys.indices)
-        last_turn = _ints(self._rows["n_steps"].fill_null(0))
-        pruned_turn = self._turns_without_output()
-        for code, key in enumerate(keys.dictionary.to_pylist()):
-            benchmark, model, agent, arm = key.split("\n")
-            hazard = hazard_of(
-                self.outputs,
-                self.refetches,
-                eligible=self.eligible & (codes == code),
-                last_turn=last_turn,
-                pruned_turn=pruned_turn,
-            )
-            yield (benchmark, model, agent, arm), hazard
+    def hazard(self) -> Hazard:
+        """Return the hazard of every run."""
+        return hazard_of(
+            self.outputs,
+            self.refetches,
+            n_runs=len(self.run_ids),
+            eligible=self.eligible,
+            last_turn=_ints(self._rows["n_steps"].fill_null(0)),
+            pruned_turn=self._turns_without_output(),
+        )
 
     def _turns_without_output(self) -> IntArray:
         """Return the turn from which each output was pruned, or chosen where nothing was."""
@@ -304,6 +294,12 @@ _LEAKS: Mapping[str, Any] = {
     "n_named_commits": lambda command: named_commit(command) is not None,
 }
 """Column to the test of a command. Named commits are listed apart: many are of the task's past."""
+
+
+def _steps_with(run: IntArray, turn: IntArray) -> IntArray:
+    """Return the run of every step that is named at least once."""
+    steps: IntArray = np.unique(np.stack([run, turn]), axis=1)[0]
+    return steps
 
 
 def _lines_and_left_share(rows: pa.Table, numbered: BoolArray) -> tuple[DistinctLines, FloatArray]:

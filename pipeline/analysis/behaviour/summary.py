@@ -11,16 +11,31 @@ import duckdb
 import numpy as np
 import pyarrow.compute as pc
 
-from pipeline.analysis.arrays import FloatArray
-from pipeline.analysis.behaviour.collect import ArmKey, Behaviour
-from pipeline.analysis.behaviour.regret import Hazard, no_hazard
-from pipeline.analysis.bootstrap import Estimate, ratios_of_sums, seed_means
+from pipeline.analysis.arrays import FloatArray, IntArray
+from pipeline.analysis.behaviour.collect import Behaviour
+from pipeline.analysis.behaviour.regret import Hazard
+from pipeline.analysis.bootstrap import (
+    Estimate,
+    mean_differences,
+    ratios_of_sums,
+    seed_means,
+)
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import ArmOutcomes, Group, shaped_by_arm
 from pipeline.shell.kinds import Kind
 
 RANDOM_REFERENCES = ("random_prune", "sham_cleanup")
 """Arms whose regret stands beside the others': chance, and asking without pruning."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedSteps:
+    """Steps a run beyond the reference's."""
+
+    total: Estimate
+    refetching: Estimate
+    """Of them, steps that fetched something again."""
+    other: Estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +65,11 @@ class ArmBehaviour:
     distance_median: float
     """Turns between a re-fetch and its source."""
     hazard: Hazard
+    """One row an instance."""
+    regret: Estimate
+    """Hazard of pruned over kept outputs at the same ages."""
+    added_steps: AddedSteps | None
+    """None for the reference, and where nobody knows what was fetched again."""
     distances: FloatArray
     # --- dose ---
     plan_steps: float
@@ -104,20 +124,53 @@ def behaviour_by_arm(
     base = _mean_of(counts[reference], "n_refetches")
     found = []
     for name in order:
-        key: ArmKey = (group.benchmark, group.model, group.agent, name)
-        ratio = None
+        ratio, added = None, None
         if name != reference:
             ratio = _ratio(_mean_of(counts[name], "n_refetches"), base, draws)
+            added = _added_steps(
+                (group.arms[reference], counts[reference]), (group.arms[name], counts[name]), draws
+            )
+        hazard = behaviour.hazard.by_group(
+            _instance_of(behaviour, group.arms[name]), len(group.instance_ids)
+        )
         found.append(
             _arm_behaviour(
                 group.arms[name],
                 {**counts[name], **doses[name]},
                 ratio=ratio,
-                hazard=behaviour.hazards.get(key, no_hazard()),
+                added=added,
+                hazard=hazard,
+                regret=hazard.ratio(draws.of(len(group.instance_ids))),
                 distances=distances[name],
             )
         )
     return found
+
+
+def _instance_of(behaviour: Behaviour, arm: ArmOutcomes) -> IntArray:
+    """Return the place of each run's instance in the arm; -1 for runs of other arms."""
+    places = np.argwhere(arm.done)
+    row_of = {str(arm.run_id[tuple(at)]): int(at[0]) for at in places}
+    return np.array([row_of.get(name, -1) for name in behaviour.run_ids], dtype=np.int64)
+
+
+def _added_steps(
+    control: tuple[ArmOutcomes, Mapping[str, FloatArray]],
+    treatment: tuple[ArmOutcomes, Mapping[str, FloatArray]],
+    draws: Draws,
+) -> AddedSteps | None:
+    """Return how many steps a run has more than the reference's, and of which kind."""
+    steps = [arm.mean_of("n_steps") for arm, _ in (control, treatment)]
+    again = [_mean_of(columns, "n_refetch_steps") for _, columns in (control, treatment)]
+    if not (len(again[0]) and len(again[1])):
+        return None
+    known = ~np.isnan([*steps, *again]).any(axis=0)
+    counts = draws.of(int(known.sum()))
+    kinds = (steps, again, [s - a for s, a in zip(steps, again, strict=True)])
+    total, refetching, other = (
+        mean_differences(old[known], new[known][:, None], counts)[0] for old, new in kinds
+    )
+    return AddedSteps(total=total, refetching=refetching, other=other)
 
 
 def _arm_behaviour(
@@ -125,7 +178,9 @@ def _arm_behaviour(
     columns: Mapping[str, FloatArray],
     *,
     ratio: Estimate | None,
+    added: AddedSteps | None,
     hazard: Hazard,
+    regret: Estimate,
     distances: FloatArray,
 ) -> ArmBehaviour:
     def mean(values: FloatArray) -> float:
@@ -160,6 +215,8 @@ def _arm_behaviour(
         recalls=mean(column("n_recalls")),
         distance_median=float(np.median(distances)) if len(distances) else float("nan"),
         hazard=hazard,
+        regret=regret,
+        added_steps=added,
         distances=distances,
         plan_steps=mean(column("plan_steps")),
         plan_steps_completed=mean(column("plan_steps_completed")),

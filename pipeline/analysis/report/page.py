@@ -38,6 +38,7 @@ def report_page(study: Study, figures: Sequence[Drawn], pages: Mapping[str, str]
     environment.filters["percent"] = wording.percent
     environment.filters["p"] = wording.p_value
     environment.filters["ratio"] = wording.ratio
+    environment.filters["signed"] = wording.signed
     environment.filters["difference"] = wording.solve_difference
     source = files("pipeline.analysis.report").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
