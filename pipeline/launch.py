@@ -13,7 +13,7 @@ Keys of every day:
     seeds=[0,1,2]     replicates
     instances.sample=25, instances.ids=[ID,...]
     arms.NAME.KEY=VALUE   a parameter of one arm; +arm@arms.NEW=ARM adds an arm
-    max_gpu_hours=N   refuse to submit more
+    max_gpu_hours=N   a cap over all launches of the sweep: workers stop at it
     submit=false      write lock and plan only, for `grade --gold` before the first run
     force=true        submit although earlier jobs may be alive
 """
@@ -38,9 +38,12 @@ from pipeline.planning.config import ConfigError, known, sweep_spec
 from pipeline.planning.display import LiveDisplay, grid_view
 from pipeline.planning.estimate import Estimate, estimate_text, estimated
 from pipeline.planning.folder import FolderError, check_folder, write_folder
+from pipeline.planning.history import History, history_of
+from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
-from pipeline.planning.preflight import Problem, problems
+from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import Prepared, prepared
+from pipeline.planning.problem import Problem
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError, SandboxError
@@ -83,17 +86,17 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     layout = Layout(Path(spec.results))
     opened, sweep = check_folder(layout, prepared(spec))
     states = run_states(layout) if opened != "new" else {}
-    todo = [r for r in sweep.runs if r.run_id not in states or states[r.run_id].to_run]
-    estimate = estimated(spec, todo)
+    past = history_of(layout, sweep.runs, states)
+    estimate = estimated(spec, past.todo, run_s=past.mean_wall_s)
     console.print(f"sweep {spec.name} ({opened}) in {layout.root}", markup=False)
     if spec.dry_run or opened != "resumed":
         console.print(grid_view(sweep.runs))
-    if todo:
-        console.print(estimate_text(estimate), markup=False)
+    if past.todo:
+        console.print(estimate_text(estimate, used_gpu_hours=past.used_gpu_hours), markup=False)
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
-    status = _checked(layout, sweep, estimate, console)
+    status = _checked(layout, sweep, estimate, past, console)
     if status is not None:
         return status
     write_folder(layout, sweep, opened)
@@ -109,10 +112,15 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     return _finish(layout, sweep, console)
 
 
-def _checked(layout: Layout, sweep: Prepared, estimate: Estimate, console: Console) -> int | None:
+def _checked(
+    layout: Layout, sweep: Prepared, estimate: Estimate, past: History, console: Console
+) -> int | None:
     """Say every problem; return the exit status if this launch ends here, else None."""
     spec = sweep.lock.spec
-    found = problems(sweep, estimate)
+    found = problems(sweep, estimate, past)
+    if past.todo:
+        for remark in limit_remarks(spec, past):
+            console.print(f"note: {remark}", markup=False)
     at_site: list[Problem] = []
     if spec.cluster.kind == "slurm" and not found and (has_slurm() or not spec.dry_run):
         at_site = list(site_problems(layout, sweep))

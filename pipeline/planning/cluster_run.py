@@ -8,8 +8,8 @@ from pipeline.host.environment import environment, submission_options
 from pipeline.host.slurm import JobState, job_states
 from pipeline.host.slurm_facts import associations, has_slurm, n_queued, slurm_limits, tightest
 from pipeline.planning.local_run import open_requests
-from pipeline.planning.preflight import Problem
 from pipeline.planning.prepare import Prepared
+from pipeline.planning.problem import Problem
 from pipeline.planning.slurm_site import JobRequest, fitted, pool_gpus, split
 from pipeline.planning.submit import SubmittedJob, refusals, submissions, submit_slurm
 from pipeline.records.exclusive import exclusive_claim

@@ -38,8 +38,10 @@ def n_tasks_for(pool: PoolSpec, n_blocks: int, n_runs: int) -> int:
     return min(pool.n_tasks, n_blocks, math.ceil(n_runs / pool.concurrency))
 
 
-def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
-    """Return the estimate for `runs`, at their agent's `expected_wall_s` each."""
+def estimated(
+    spec: SweepSpec, runs: Sequence[PlannedRun], *, run_s: float | None = None
+) -> Estimate:
+    """Return the estimate for `runs`, at `run_s` each, or else at their agent's expectation."""
     pool = spec.cluster.rollout
     by_model: dict[str, list[PlannedRun]] = {}
     for run in runs:
@@ -51,7 +53,7 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
         n_runs = len(members)
         tasks = n_tasks_for(pool, sum(block.model == model for block in blocks), n_runs)
         at_once = max(1, min(tasks, pool.throttle or tasks))
-        hours = [spec.agents[run.agent].expected_wall_s / 3600 for run in members]
+        hours = [(run_s or spec.agents[run.agent].expected_wall_s) / 3600 for run in members]
         # Workers that start together claim a block each: every server lasts one run at least.
         servers = min(at_once, n_runs)
         server_hours = max(sum(hours) / pool.concurrency, servers * max(hours))
@@ -74,12 +76,13 @@ def estimated(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Estimate:
     )
 
 
-def estimate_text(estimate: Estimate) -> str:
+def estimate_text(estimate: Estimate, *, used_gpu_hours: float = 0.0) -> str:
     """Return the estimate as the lines that `dry_run=true` prints."""
+    used = f" more than the {used_gpu_hours:,.1f} that are used" if used_gpu_hours else ""
     units = f", {estimate.service_units:,.0f} service units" if estimate.service_units else ""
     return (
         f"{estimate.n_runs:,} runs in {estimate.n_blocks:,} blocks, {estimate.n_jobs:,} jobs\n"
-        f"about {estimate.gpu_hours:,.1f} GPU-hours and {estimate.core_hours:,.1f} core-hours"
+        f"about {estimate.gpu_hours:,.1f} GPU-hours{used} and {estimate.core_hours:,.1f} core-hours"
         f"{units}; {_hours(estimate.wall_hours)} with all jobs running\n"
         f"about {estimate.n_files:,} files"
     )

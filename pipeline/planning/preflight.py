@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.agent.scaffold import scaffold_names
@@ -10,7 +9,10 @@ from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
+from pipeline.planning.history import History
+from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
+from pipeline.planning.problem import Problem
 from pipeline.planning.slurm_site import unusable_words
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
@@ -22,24 +24,20 @@ BYTES_A_RUN = 60_000
 """A run of 60 steps in the journal and again in the tables, compressed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One reason, and what to do about it."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
-
-
 def is_real(spec: SweepSpec) -> bool:
     """Return whether anything is to be learned from the sweep: the built-in benchmark is a demo."""
     return spec.benchmark.name != BUILT_IN
 
 
-def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
-    """Return everything that keeps `sweep` from being launched; empty when it can be."""
+def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -> list[Problem]:
+    """Return everything that keeps `sweep` from being launched; empty when it can be.
+
+    Args:
+        sweep: the sweep.
+        estimate: what is still to be run will take.
+        past: of the folder; None for a new one.
+    """
+    past = past or History(todo=sweep.runs)
     spec = sweep.lock.spec
     return [
         *_words(spec),
@@ -49,7 +47,8 @@ def problems(sweep: Prepared, estimate: Estimate) -> list[Problem]:
         *_line_heads(spec),
         *_models(spec),
         *_sandbox(spec, sweep),
-        *_caps(spec, estimate),
+        *limit_problems(spec, past),
+        *_caps(spec, estimate, past.used_gpu_hours),
         *_disk(spec, estimate),
     ]
 
@@ -199,18 +198,20 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
         )
 
 
-def _caps(spec: SweepSpec, estimate: Estimate) -> Iterator[Problem]:
+def _caps(spec: SweepSpec, estimate: Estimate, used_gpu_hours: float) -> Iterator[Problem]:
     if estimate.n_runs > spec.max_runs:
         yield Problem(
             field="max_runs",
             message=f"{estimate.n_runs:,} runs are planned; allow them with max_runs=N",
         )
-    if spec.max_gpu_hours is not None and estimate.gpu_hours > spec.max_gpu_hours:
+    cap, needed = spec.max_gpu_hours, used_gpu_hours + estimate.gpu_hours
+    if cap is not None and needed > cap:
+        used = f"{used_gpu_hours:,.1f} GPU-hours are used and " if used_gpu_hours else ""
         yield Problem(
             field="max_gpu_hours",
             message=(
-                f"about {estimate.gpu_hours:,.0f} GPU-hours are needed, {spec.max_gpu_hours:,.0f} "
-                "allowed; raise the cap or cut the grid"
+                f"{used}about {estimate.gpu_hours:,.1f} GPU-hours are needed, {cap:,.1f} allowed "
+                "for the whole sweep; raise the cap or cut the grid"
             ),
         )
 

@@ -108,6 +108,24 @@ class Layout:
         return self.status / f"{file_name(worker)}.json"
 
     @property
+    def usage(self) -> Path:
+        """One small JSON file a worker attempt that had GPUs: for how long."""
+        return self.root / "usage"
+
+    def usage_file(self, worker: str) -> Path:
+        """What the worker attempt `worker` has used."""
+        return self.usage / f"{file_name(worker)}.json"
+
+    @property
+    def cut_short(self) -> Path:
+        """One small JSON file a worker attempt whose job ended before its runs did."""
+        return self.root / "cut_short"
+
+    def cut_short_file(self, worker: str) -> Path:
+        """The runs that the worker attempt `worker` gave up at its job's end."""
+        return self.cut_short / f"{file_name(worker)}.json"
+
+    @property
     def logs(self) -> Path:
         """Slurm, server and grading logs."""
         return self.root / "logs"

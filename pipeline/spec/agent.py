@@ -38,3 +38,5 @@ class AgentSpec:
     """So many identical calls in a row are labelled a loop."""
     expected_wall_s: Runtime[Seconds] = 1800.0
     """How long a run takes, until five runs of the sweep are known."""
+    expected_context_tokens: Runtime[Count] = 25_000
+    """What a run's prompt grows to, for the number of runs that a server's cache can hold."""

@@ -53,6 +53,10 @@ class ServeSpec:
     flags: Runtime[tuple[str, ...]] = ()
     """Further arguments of `vllm serve`, as a list of words."""
     env: Runtime[Mapping[str, str]] = field(default_factory=dict)
+    expected_start_s: Runtime[Seconds] = 300.0
+    """How long a server takes to come up; what of a job's time is left for runs rests on it."""
+    cache_tokens: Runtime[Count | None] = None
+    """Tokens that the server's KV cache is expected to hold; None: unknown."""
     start_timeout_s: Runtime[Seconds] = 3600.0
     """The large cap under which a server that keeps logging may come up."""
     start_silence_s: Runtime[Seconds] = 900.0

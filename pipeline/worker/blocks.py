@@ -67,6 +67,7 @@ class BlockQueue:
         max_attempts: int,
         donors: Mapping[str, Sequence[str]] | None = None,
         prefix: str = "",
+        hopeless: Callable[[str], bool] = lambda _: False,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Look at what is open; nothing is claimed yet.
@@ -79,6 +80,7 @@ class BlockQueue:
                 run to the next launch.
             donors: run id to the runs that must be closed before it may start.
             prefix: of the claims' names, so that two kinds of work on a block do not collide.
+            hopeless: whether a run cannot be finished here, by its id; it is left to others.
             now_s: monotonic seconds, for waits between attempts.
         """
         self._board = board
@@ -86,6 +88,7 @@ class BlockQueue:
         self._max_attempts = max_attempts
         self._donors = donors or {}
         self._prefix = prefix
+        self._hopeless = hopeless
         self._now_s = now_s
         ledger.refresh()
         self._blocks = list(blocks)
@@ -236,6 +239,7 @@ class BlockQueue:
             for run in block.runs
             if self._ledger.work_on(run.run_id) is Work.OPEN
             and self._failures_here(run.run_id) < self._max_attempts
+            and not self._hopeless(run.run_id)
         ]
 
     def _failures_here(self, run_id: str) -> int:
@@ -243,7 +247,10 @@ class BlockQueue:
         return self._ledger.failures(run_id) - self._failures_before[run_id]
 
     def _is_open(self, block: Block) -> bool:
-        return any(self._ledger.work_on(run.run_id) is Work.OPEN for run in block.runs)
+        return any(
+            self._ledger.work_on(run.run_id) is Work.OPEN and not self._hopeless(run.run_id)
+            for run in block.runs
+        )
 
     def _is_ready(self, block: Block) -> bool:
         """Return whether every donor of the block's runs is done with."""

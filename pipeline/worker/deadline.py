@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+MORE_THAN_IN_VAIN = 1.1
+"""A run that its job cut short is begun again where it has so much more time than it had there."""
 KNOWN_RUNS = 5
 """Until so many run times are known, the configured expectation is used."""
 
@@ -34,6 +36,8 @@ class Deadline:
     """Kept free for draining and teardown."""
     expected_wall_s: float
     now_unix_s: Callable[[], float]
+    setup_s: float = 0.0
+    """What must come up before a run can begin (a server) takes; 0 once it is up."""
     wall_s: list[float] = field(default_factory=list)
     """Run times known so far, those of other workers included."""
 
@@ -49,9 +53,18 @@ class Deadline:
         """Return the time until the job's end, infinite where there is none."""
         return math.inf if self.end_unix_s is None else self.end_unix_s - self.now_unix_s()
 
+    @property
+    def room_s(self) -> float:
+        """Return the time that a run has which starts now."""
+        return self.left_s - self.setup_s - self.margin_s
+
     def may_start(self) -> bool:
         """Return whether a run that starts now is likely to end in time."""
-        return self.left_s >= self.run_s + self.margin_s
+        return self.room_s >= self.run_s
+
+    def is_hopeless(self, had_s: float | None) -> bool:
+        """Return whether a run that a job cut short after `had_s` would end no better here."""
+        return had_s is not None and self.room_s < had_s * MORE_THAN_IN_VAIN
 
     def must_abort(self, reserve_s: float) -> bool:
         """Return whether runs in flight have to be given up, to publish and clean up in time."""

@@ -7,7 +7,7 @@ it; both are passed in. Nothing here knows a server, a sandbox or a journal.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -58,6 +58,7 @@ class WorkLoop:
         concurrency: int,
         work: Callable[[Assignment], Recorded],
         has_room: Callable[[], bool] = lambda: True,
+        cut_short: Callable[[Mapping[str, float]], None] = lambda _: None,
     ) -> None:
         """Prepare the loop.
 
@@ -69,6 +70,7 @@ class WorkLoop:
             concurrency: how much is in flight at most.
             work: runs in threads of its own, and records what it did.
             has_room: False while what all of it shares (a server) can take no more.
+            cut_short: told what is given up because the job ends, by run id: the seconds it had.
         """
         self.counts = Counts()
         self.stopped_by: Stop | None = None
@@ -78,6 +80,8 @@ class WorkLoop:
         self._has_room = has_room
         self._slots: Slots[Assignment, Recorded] = Slots(concurrency, work)
         self._in_flight: dict[str, Assignment] = {}
+        self._began_s: dict[str, float] = {}
+        self._cut_short = cut_short
         self._aborting = False
         self._fatal: InfraError | None = None
         self._claim_due_s = 0.0
@@ -103,10 +107,12 @@ class WorkLoop:
             self._slots.wait(LINGER_POLL_S)
         if self._fatal is not None:
             raise self._fatal
-        if not self._deadline.may_start():
+        if self.stopped_by is Stop.GPU_HOURS:
+            say("nothing started: the sweep's max_gpu_hours are used; launch with a higher cap")
+        elif not self._deadline.may_start():
             say(
-                f"nothing started: {self._deadline.left_s:.0f} s are left, and one is expected to "
-                f"take {self._deadline.run_s:.0f} s; give the job more time"
+                f"nothing started: {self._deadline.room_s:.0f} s are left for it, and one is "
+                f"expected to take {self._deadline.run_s:.0f} s; give the job more time"
             )
         return False
 
@@ -192,6 +198,7 @@ class WorkLoop:
             if assignment is None:
                 return
             self._in_flight[assignment.run.run_id] = assignment
+            self._began_s[assignment.run.run_id] = time.monotonic()
             self._slots.start(assignment)
 
     def _is_done(self) -> bool:
@@ -221,6 +228,9 @@ class WorkLoop:
         """Give up what is in flight; what finishes within the grace still counts."""
         self._aborting = True
         self._drain(ABORT_GRACE_S)
+        if self._in_flight and self._deadline.must_abort(ABORT_RESERVE_S):
+            now_s = time.monotonic()
+            self._cut_short({run_id: now_s - self._began_s[run_id] for run_id in self._in_flight})
         pull_plug()
         self._drain(ABORT_GRACE_S)
         for assignment in list(self._in_flight.values()):

@@ -19,6 +19,7 @@ from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
+from pipeline.records.usage import gpus_of_job, metered
 from pipeline.worker.claims import ClaimBoard, this_owner
 from pipeline.worker.loop import WorkLoop
 from pipeline.worker.rollout_worker import RolloutWorker
@@ -69,9 +70,11 @@ def _worked(
     site = lock.spec.cluster
     board = ClaimBoard(layout, owner, stale_s=site.stale_s)
     board.start_heartbeat(site.heartbeat_s)
+    gpus = max(lock.spec.models[model].n_gpus, gpus_of_job(env))
     try:
-        worker = RolloutWorker(layout, lock, model, owner, board, stop, env)
-        summary = worker.run()
+        with metered(layout, owner.worker, gpus):
+            worker = RolloutWorker(layout, lock, model, owner, board, stop, env)
+            summary = worker.run()
     finally:
         board.release_all()
         board.stop_heartbeat()

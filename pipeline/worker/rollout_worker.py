@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
 from pipeline.pruners.pool import PrunerPool
+from pipeline.records.cut_short import cut_short, note_cut_short
 from pipeline.records.failure import DiskError, InfraError
 from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout
@@ -23,6 +24,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.states import States
 from pipeline.serving.server import ServerStoppedError
 from pipeline.worker.blocks import Assignment, BlockQueue
+from pipeline.worker.budget import GpuBudget
 from pipeline.worker.busy import BusyMeter
 from pipeline.worker.claims import ClaimBoard, Owner
 from pipeline.worker.deadline import Deadline
@@ -67,21 +69,24 @@ class RolloutWorker:
         self._refusals = Refusals(spec.max_refusals_in_a_row)
         runs = read_plan(layout.plan)
         states = States(layout)
+        cut_short_s = cut_short(layout)
         donors = donors_of(lock, runs)
         self._donors = Donors(layout, donors)
+        self._deadline = deadline = Deadline(
+            end_unix_s=job_end_unix_s(env, limit_s=spec.cluster.rollout.time_min * 60),
+            margin_s=float(spec.cluster.signal_delay_s),
+            expected_wall_s=spec.expected_wall_s,
+            now_unix_s=time.time,
+            setup_s=self._model.serve.expected_start_s if self._model.kind == "vllm" else 0.0,
+            wall_s=_wall_times(states, [run.run_id for run in runs if run.model == model]),
+        )
         self._queue = BlockQueue(
             [block for block in blocks_of(runs) if block.model == model],
             board,
             RolloutLedger(states),
             max_attempts=spec.max_attempts,
             donors=donors,
-        )
-        deadline = Deadline(
-            end_unix_s=job_end_unix_s(env, limit_s=spec.cluster.rollout.time_min * 60),
-            margin_s=float(spec.cluster.signal_delay_s),
-            expected_wall_s=spec.expected_wall_s,
-            now_unix_s=time.time,
-            wall_s=_wall_times(states, [run.run_id for run in runs if run.model == model]),
+            hopeless=lambda run_id: deadline.is_hopeless(cut_short_s.get(run_id)),
         )
         self.loop = WorkLoop(
             self._queue,
@@ -91,7 +96,9 @@ class RolloutWorker:
             concurrency=spec.cluster.rollout.concurrency,
             work=self._run_and_record,
             has_room=lambda: self._sampler is None or self._sampler.has_room(),
+            cut_short=lambda had_s: note_cut_short(layout, owner.worker, had_s),
         )
+        stop.budget = GpuBudget(layout, spec.max_gpu_hours, lambda: deadline.run_s).is_spent
 
     def run(self) -> dict[str, Any]:
         """Work until nothing is left to do here; return what was done.
@@ -106,6 +113,7 @@ class RolloutWorker:
                 stopped = contextlib.suppress(ServerStoppedError)
                 with contextlib.ExitStack() as stack, stopped:
                     self._bench = self._opened(stack)
+                    self._deadline.setup_s = 0.0
                     self.loop.run(self._tend, self._pull_plug)
                     self._journal_all(self._refusals.rest())
         except InfraError as error:

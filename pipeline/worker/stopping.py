@@ -27,6 +27,8 @@ class Stop(StrEnum):
     """Someone asked: finish what is in flight."""
     ORPHANED = "orphaned"
     """The launcher on this machine is gone: finish what is in flight."""
+    GPU_HOURS = "gpu_hours"
+    """The sweep's `max_gpu_hours` are used: finish what is in flight."""
 
     @property
     def is_abrupt(self) -> bool:
@@ -42,6 +44,7 @@ class StopWatch:
         drain_request: Path,
         *,
         launcher: ProcessIdentity | None = None,
+        budget: Callable[[], bool] = lambda: False,
         wake: "SimpleQueue[Any] | None" = None,
     ) -> None:
         """Watch for a drain file and, where given, for the end of the launcher.
@@ -49,10 +52,12 @@ class StopWatch:
         Args:
             drain_request: the file that asks for a drain.
             launcher: the process whose end orphans a local worker.
+            budget: whether the hours that the sweep may use are used up.
             wake: gets a None with every signal (its `put` may be called in a handler).
         """
         self._drain_request = drain_request
         self._launcher = launcher
+        self.budget = budget
         self.wake = wake
         """Where the worker's loop waits."""
         self._terminated = False
@@ -89,7 +94,7 @@ class StopWatch:
             return Stop.DRAIN
         if self._launcher is not None and not is_alive(self._launcher):
             return Stop.ORPHANED
-        return None
+        return Stop.GPU_HOURS if self.budget() else None
 
     @property
     def terminated(self) -> bool:

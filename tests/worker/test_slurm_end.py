@@ -3,6 +3,7 @@
 A real Slurm is in tests/system; here only the worker's decisions are looked at.
 """
 
+import json
 import os
 import signal
 import sys
@@ -14,7 +15,9 @@ import pytest
 
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
+from pipeline.records.cut_short import cut_short
 from pipeline.records.layout import Layout
+from pipeline.records.usage import usage_of
 from tests.worker.conftest import SHORT, SLOW, MakeSweep, result_of
 from tests.worker.test_faults import (
     ONE_SLOT,
@@ -175,3 +178,38 @@ def test_an_end_that_slurm_does_not_know_is_not_taken_for_none(
 
 def test_outside_a_job_nobody_ends_us() -> None:
     assert job_end_unix_s({}, limit_s=60) is None
+
+
+def test_a_run_that_its_job_cut_short_is_left_by_a_job_that_is_no_longer(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep(
+        ONE_SLOT,
+        "model.sim.latency_ms=60000",
+        "agent.expected_wall_s=1",
+        "cluster.signal_delay_s=30",
+    )
+    assert job.start(layout, left_s=42).wait(60) == 0
+    (first,) = cut_short(layout)
+    assert job.start(layout, left_s=40, restarts=1).wait(60) == 0
+    assert set(cut_short(layout)) - {first}, "the second job began another run"
+    begun = [json.loads(path.read_text()) for path in sorted(layout.cut_short.glob("*.json"))]
+    assert sum(first in runs for runs in begun) == 1
+    assert journaled_runs(layout) == []
+    assert_nothing_left(layout)
+
+
+def test_a_worker_begins_nothing_once_the_sweeps_gpu_hours_are_used(
+    make_sweep: MakeSweep, job: FakeJob
+) -> None:
+    layout = make_sweep(SHORT, "model.n_gpus=2", "max_gpu_hours=5", "agent.expected_wall_s=10")
+    layout.usage.mkdir()
+    layout.usage_file("earlier").write_text(
+        '{"worker": "earlier", "gpus": 2, "seconds": 9000.0, "ended": true}'
+    )
+    assert job.start(layout).wait(60) == 0
+    assert journaled_runs(layout) == []
+    assert "max_gpu_hours" in job.log.read_text()
+    assert job.requests == []
+    assert {usage.worker for usage in usage_of(layout)} > {"earlier"}
+    assert_nothing_left(layout)
