@@ -18,6 +18,7 @@ from rich.console import Console
 from pipeline.benchmarks.rows import DatasetError, load_rows, select_rows
 from pipeline.compact import compact_door
 from pipeline.grading.harness import grade_log
+from pipeline.grading.verdict import UNDECIDED
 from pipeline.planning.display import LiveDisplay, counted
 from pipeline.planning.local_run import StuckError, grade_all
 from pipeline.planning.progress import progress_of
@@ -25,6 +26,7 @@ from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError, GradeClass, SandboxError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
+from pipeline.records.patch import patch_text
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker.evaluation import eval_site
@@ -71,7 +73,7 @@ def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     if missing:
         parser.error(f"--from-log also needs {', '.join(missing)}")
     row = select_rows(load_rows(options.dataset), instance_ids=[options.instance])[0]
-    patch = options.patch.read_bytes().decode("utf-8", "replace")
+    patch = patch_text(options.patch.read_bytes())
     try:
         report = grade_log(options.from_log, row, patch)
     except UnicodeDecodeError as error:
@@ -129,14 +131,20 @@ def _gold(results: Path) -> int:
         site=eval_site(spec.cluster),
         say=_say,
     )
-    bad = [g for g in grades if g.grade_class is not GradeClass.RESOLVED]
-    print(f"gold patches: {len(grades) - len(bad)} of {len(grades)} resolved here")
+    unknown = [g for g in grades if g.grade_class in UNDECIDED]
+    bad = [g for g in grades if g.grade_class not in {GradeClass.RESOLVED, *UNDECIDED}]
+    n_resolved = len(grades) - len(bad) - len(unknown)
+    print(f"gold patches: {n_resolved} of {len(grades)} resolved here")
     for grade in bad:
         print(f"  quarantine {grade.instance_id}: {grade.grade_class}: {grade.reason}")
-    if bad:
-        names = ",".join(g.instance_id for g in bad)
+    for grade in unknown:
+        print(f"  undecided {grade.instance_id}: {grade.grade_class}: {grade.reason}")
+    if unknown:
+        print("the undecided say nothing of their instances: mend the cause, then run this again")
+    if bad or unknown:
+        names = ",".join(g.instance_id for g in (*bad, *unknown))
         print(f"leave them out of the contrasts before launching: analysis.exclusions=[{names}]")
-    return 1 if bad else 0
+    return 1 if bad or unknown else 0
 
 
 def _say(grade: GoldGrade, n_done: int, n_all: int) -> None:

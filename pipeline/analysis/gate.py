@@ -75,6 +75,7 @@ def checked(
         *_idle_arms(connection, acting_arms),
         *mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
+        *_worth_a_look(connection, tally),
         *_wall_limit(tally),
         *_window(tally, blocks=not window_may_bind),
     ]
@@ -372,6 +373,35 @@ def _grades(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> lis
                 blocks=False,
             )
         )
+    return found
+
+
+_LOOK_AT = (
+    ("no_statuses", "no_status", "n_statuses = 0",
+     "gradings left a complete log in which no test has a status, and count by their class",
+     "look at their logs: the tests may not have run, or a patch may break their collection"),
+    ("test_settings", "test_settings", "test_settings IS NOT NULL",
+     "graded patches change how tests are run (conftest.py, setup.cfg, ...)",
+     "look at them: the column test_settings of the table grades names the files"),
+)  # fmt: skip
+
+
+def _worth_a_look(
+    connection: duckdb.DuckDBPyConnection, tally: Sequence[TallyRow]
+) -> list[Problem]:
+    """Count gradings that somebody should look at, by arm: none is wrong for that."""
+    found = []
+    for code, column, condition, what, remedy in _LOOK_AT:
+        by_arm = {f"{row.arm} ({row.model})": int(getattr(row, column)) for row in tally}
+        if not sum(by_arm.values()):
+            continue
+        first = connection.execute(
+            f"SELECT run_id FROM grades WHERE {condition} ORDER BY run_id LIMIT 3"
+        ).fetchall()
+        arms = ", ".join(f"{n} of {arm}" for arm, n in by_arm.items() if n)
+        runs = ", ".join(str(run_id) for (run_id,) in first)
+        sentence = f"{sum(by_arm.values())} {what}: {arms}; the first: {runs}"
+        found.append(Problem(code=code, sentence=sentence, remedy=remedy, blocks=False))
     return found
 
 

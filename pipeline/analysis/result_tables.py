@@ -143,6 +143,8 @@ def tally_rows(study: Study) -> list[Row]:
             "done": row.done,
             **row.grades,
             "loops": row.loops,
+            "no_status": row.no_status,
+            "test_settings": row.test_settings,
         }
         for row in study.gate.tally
     ]

@@ -24,6 +24,10 @@ class TallyRow:
     """Grade class (or `ungraded`, `stale`) to count, of the runs that are done."""
     limit_time: int
     loops: int
+    no_status: int
+    """Gradings with a complete log in which no test has a status."""
+    test_settings: int
+    """Graded patches that change how tests are run."""
 
     @property
     def adds_up(self) -> bool:
@@ -42,7 +46,9 @@ SELECT w.model, w.arm, coalesce(r.failure_class, 'not run') AS ending,
        WHEN g.run_id IS NULL THEN 'ungraded'
        WHEN coalesce(g.patch_sha256, '') <> coalesce(r.patch_sha256, '') THEN 'stale'
        ELSE coalesce(g.grade_class, 'ungraded') END AS grade,
-  count(*) AS n, sum(CASE WHEN r.loop THEN 1 ELSE 0 END) AS loops
+  count(*) AS n, sum(CASE WHEN r.loop THEN 1 ELSE 0 END) AS loops,
+  count(*) FILTER (g.n_statuses = 0) AS no_status,
+  count(*) FILTER (g.test_settings IS NOT NULL) AS test_settings
 FROM wanted w LEFT JOIN runs r USING (run_id) LEFT JOIN grades g USING (run_id)
 GROUP BY ALL ORDER BY ALL
 """
@@ -62,10 +68,13 @@ def tally_of(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
     rows = []
     for model, arm, n_planned in planned:
         endings, grades = dict.fromkeys(ENDINGS, 0), dict.fromkeys(GRADES, 0)
-        loops = 0
-        for _, _, ending, grade, n, n_loops in (c for c in cells if c[:2] == (model, arm)):
+        loops = no_status = test_settings = 0
+        own = (cell[2:] for cell in cells if cell[:2] == (model, arm))
+        for ending, grade, n, n_loops, n_no_status, n_test_settings in own:
             endings[ending] = endings.get(ending, 0) + n
             loops += n_loops
+            no_status += n_no_status
+            test_settings += n_test_settings
             if grade is not None:
                 grades[grade] = grades.get(grade, 0) + n
         rows.append(
@@ -78,6 +87,8 @@ def tally_of(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
                 grades=grades,
                 limit_time=endings[FailureClass.LIMIT_TIME.value],
                 loops=loops,
+                no_status=no_status,
+                test_settings=test_settings,
             )
         )
     return rows

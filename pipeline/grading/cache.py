@@ -8,11 +8,7 @@ cannot disagree with the record. Infrastructure failures and timeouts are never 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pipeline.grading.verdict import Grade
-from pipeline.records.failure import GradeClass
-
-REUSABLE = frozenset({GradeClass.RESOLVED, GradeClass.UNRESOLVED, GradeClass.PATCH_FAILED})
-"""What the patch alone decides."""
+from pipeline.grading.verdict import UNDECIDED, Grade
 
 
 class GradeKey(NamedTuple):
@@ -32,7 +28,7 @@ class GradeCache:
 
     def add(self, key: GradeKey, grade: Grade) -> None:
         """Remember a grade, if the patch alone decided it."""
-        if grade.grade_class in REUSABLE:
+        if grade.grade_class not in UNDECIDED:
             # The log stays with the grading that made it.
             self.grades[key] = replace(grade, test_output="")
 

@@ -11,15 +11,19 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from pipeline.grading.disturbance import disturbance, exit_code_of_tests
+from pipeline.grading.run_settings import run_settings_in
 from pipeline.grading.verdict import (
     Grade,
     from_report,
     has_content,
+    infra_failed,
     last_line,
     not_applied,
     out_of_bounds,
@@ -28,12 +32,14 @@ from pipeline.grading.verdict import (
 )
 from pipeline.protocols import CommandResult, Sandbox
 from pipeline.records.failure import SandboxError
+from pipeline.records.patch import patch_bytes
 
 LOG_LIMIT_BYTES = 64 << 20
 """Longest test log; the longest of the stored real ones has 3 MB. Tests that print more lose their
 reader and end, instead of filling the node's disk until their time is up."""
 APPLY_TIMEOUT_S = 600.0
 READ_TIMEOUT_S = 60.0
+START_OF_TESTS, END_OF_TESTS = ">>>>> Start Test Output", ">>>>> End Test Output"
 NO_REPOSITORY = 97
 """Exit status of our apply script where there is no repository to apply anything to."""
 
@@ -45,6 +51,7 @@ class Official(NamedTuple):
     apply_commands: tuple[str, ...]
     make_test_spec: Callable[[dict[str, Any]], Any]
     get_eval_report: Callable[..., dict[str, Any]]
+    get_logs_eval: Callable[[Any, str], tuple[dict[str, str], bool]]
     classify_text: Callable[[str], tuple[str, str] | None]
     environment_tier: str
 
@@ -54,7 +61,7 @@ def official() -> Official:
     """Return the harness, imported once a process: it takes seconds and 200 MB."""
     with _no_dotenv():
         import swebench
-        from swebench.harness.grading import get_eval_report
+        from swebench.harness.grading import get_eval_report, get_logs_eval
         from swebench.harness.infra_failure import TIER_ENVIRONMENT, classify_text
         from swebench.harness.run_evaluation import GIT_APPLY_CMDS
         from swebench.harness.utils import make_test_spec
@@ -63,6 +70,7 @@ def official() -> Official:
         apply_commands=tuple(GIT_APPLY_CMDS),
         make_test_spec=make_test_spec,
         get_eval_report=get_eval_report,
+        get_logs_eval=get_logs_eval,
         classify_text=classify_text,
         environment_tier=TIER_ENVIRONMENT,
     )
@@ -96,6 +104,18 @@ def grade_log(test_output: Path, row: Mapping[str, Any], patch: str | None) -> d
         include_tests_status=True,
     )
     return dict(report[row["instance_id"]])
+
+
+def n_statuses_in(test_output: Path, row: Mapping[str, Any]) -> int | None:
+    """Return how many tests have a status in a log; None where the log is not complete.
+
+    0 also where the statuses contradict the test command's exit status, as the harness has it.
+    """
+    log = test_output.read_text(encoding="utf-8", errors="replace")
+    if not (START_OF_TESTS in log and END_OF_TESTS in log):
+        return None
+    statuses, _ = official().get_logs_eval(official().make_test_spec(dict(row)), str(test_output))
+    return len(statuses)
 
 
 def classified(test_output: str) -> tuple[str, bool] | None:
@@ -141,28 +161,46 @@ def grade_patch(
     folder = _scratch_in(sandbox)
     applied = _apply(sandbox, patch, folder)
     if applied.returncode != 0:
-        return not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
+        grade = not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
+        return replace(grade, test_settings=run_settings_in(patch))
     variables = {**(variables or {}), **_uploaded(sandbox, wheels, folder)}
     ran = _run_tests(sandbox, eval_script(row), folder, variables, timeout_s=timeout_s)
-    seconds = time.monotonic() - started
+    grade = _verdict(row, patch, ran, timeout_s=timeout_s, seconds=time.monotonic() - started)
+    return replace(
+        grade,
+        apply_command=last_line(applied.output),
+        test_exit_code=exit_code_of_tests(ran.output),
+        test_settings=run_settings_in(patch),
+    )
+
+
+def _verdict(
+    row: Mapping[str, Any], patch: str, ran: CommandResult, *, timeout_s: float, seconds: float
+) -> Grade:
+    """Return the grade that a test run stands for, all that it printed in `ran.output`."""
     if ran.timed_out:
         notice = f"\n\nTimeout error: {timeout_s:g} seconds exceeded."
         return out_of_time(patch, limit_s=timeout_s, output=ran.output + notice, seconds=seconds)
     if ran.dropped_bytes:
         return out_of_bounds(patch, limit_bytes=LOG_LIMIT_BYTES, output=ran.output, seconds=seconds)
+    if (disturbed := disturbance(ran, ran.output)) is not None:
+        return infra_failed(patch, reason=disturbed, seconds=seconds, output=ran.output)
     with tempfile.TemporaryDirectory(prefix="grade-") as local:
         log = Path(local) / "test_output.txt"
         log.write_text(ran.output, encoding="utf-8", newline="")
         report = grade_log(log, row, patch)
-    return from_report(report, output=ran.output, seconds=seconds)
+        n_statuses = n_statuses_in(log, row)
+    grade = from_report(report, output=ran.output, seconds=seconds)
+    return replace(grade, n_statuses=n_statuses)
 
 
 def apply_script(patch_path: str, commands: tuple[str, ...]) -> str:
     """Return a bash script that applies a patch as the harness does, in one command.
 
     Each command is tried in turn, on a tree cleaned of what the one before left behind; at last a
-    patch that is found applied already is accepted. `safe.directory` is set because a repository
-    may belong to another user than ours, where the harness is always root.
+    patch that is found applied already is accepted. The last line says which one did it.
+    `safe.directory` is set because a repository may belong to another user than ours, where the
+    harness is always root.
     """
     patch = shlex.quote(patch_path)
     lines = [
@@ -172,8 +210,9 @@ def apply_script(patch_path: str, commands: tuple[str, ...]) -> str:
     for number, command in enumerate(commands):
         if number:
             lines.append("git checkout -- . ; git clean -fd")
-        lines.append(f"{command} {patch} && exit 0")
-    lines.append(f"git apply --check --reverse {patch} && exit 0")
+        lines.append(f"{command} {patch} && echo {shlex.quote(command)} && exit 0")
+    already = "git apply --check --reverse"
+    lines.append(f"{already} {patch} && echo {shlex.quote(already)} && exit 0")
     lines.append("exit 1")
     return "\n".join(lines) + "\n"
 
@@ -222,7 +261,7 @@ def _scratch_in(sandbox: Sandbox) -> str:
 
 def _apply(sandbox: Sandbox, patch: str, folder: str) -> CommandResult:
     patch_path = f"{folder}/patch.diff"
-    sandbox.upload(patch.encode("utf-8", "surrogateescape"), patch_path)
+    sandbox.upload(patch_bytes(patch), patch_path)
     script = apply_script(patch_path, official().apply_commands)
     applied = sandbox.execute(script, timeout_s=APPLY_TIMEOUT_S)
     if applied.timed_out or applied.returncode == NO_REPOSITORY:
@@ -264,6 +303,7 @@ def _run_tests(
         output=log[:LOG_LIMIT_BYTES].decode("utf-8", "replace"),
         returncode=ran.returncode,
         timed_out=ran.timed_out,
+        limit=ran.limit,
         dropped_bytes=max(0, len(log) - LOG_LIMIT_BYTES),
         wall_s=ran.wall_s,
     )

@@ -11,6 +11,9 @@ from typing import Any
 
 from pipeline.records.failure import GradeClass
 
+UNDECIDED = frozenset({GradeClass.GRADE_INFRA, GradeClass.GRADE_TIMEOUT})
+"""What the patch alone does not decide: tried again, and never used for another run."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grade:
@@ -34,6 +37,14 @@ class Grade:
     """What the evaluation script printed; kept in the logs, never in a table."""
     environment: str | None = None
     """Which of `environments`' the evaluation ran with; None: no test was run."""
+    apply_command: str | None = None
+    """The official command that applied the patch; None: none did, or none was tried."""
+    test_exit_code: int | None = None
+    """Of the test command; None where the log does not get that far."""
+    n_statuses: int | None = None
+    """Tests whose status the log has; 0: it is complete and has none; None: it is not complete."""
+    test_settings: tuple[str, ...] = ()
+    """Files of the patch that change how tests are run."""
 
     @property
     def resolved(self) -> bool | None:
@@ -59,11 +70,11 @@ def ungraded_report(patch: str | None) -> dict[str, Any]:
     }
 
 
-def without_patch(patch: str | None) -> Grade:
+def without_patch(patch: str | None, *, reason: str = "no patch") -> Grade:
     """Return the grade of a run that submitted nothing: unresolved, and no sandbox was needed."""
     return Grade(
         grade_class=GradeClass.UNRESOLVED,
-        reason="no patch",
+        reason=reason,
         patch_exists=False,
         patch_applied=None,
         report=ungraded_report(patch),
@@ -88,7 +99,9 @@ def out_of_bounds(patch: str, *, limit_bytes: int, output: str, seconds: float) 
     return _unseen(patch, GradeClass.UNRESOLVED, reason, output, seconds)
 
 
-def infra_failed(patch: str | None, *, reason: str, seconds: float = 0.0) -> Grade:
+def infra_failed(
+    patch: str | None, *, reason: str, seconds: float = 0.0, output: str = ""
+) -> Grade:
     """Return the grade of a patch that our side could not grade, for a reason."""
     report = {**ungraded_report(patch), "infra_failure": True, "infra_failure_reason": reason}
     return Grade(
@@ -98,6 +111,7 @@ def infra_failed(patch: str | None, *, reason: str, seconds: float = 0.0) -> Gra
         patch_applied=None,
         seconds=seconds,
         report=report,
+        test_output=output,
     )
 
 

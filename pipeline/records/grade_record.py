@@ -36,6 +36,13 @@ class GradeRecord:
     timeouts: int = 0
     eval_environment: str | None = None
     """What the evaluation script ran with, by name; None: it did not run."""
+    apply_command: str | None = None
+    """The official command that applied the patch."""
+    test_exit_code: int | None = None
+    n_statuses: int | None = None
+    """Tests whose status the log has; None: the log is not complete."""
+    test_settings: tuple[str, ...] = ()
+    """Files of the patch that change how tests are run."""
     finished_at: float
     worker: str
     node: str
@@ -67,6 +74,7 @@ def grade_row(
     return {
         **row,
         "grade_class": record.grade_class.value,
+        "test_settings": ", ".join(record.test_settings) or None,
         "journal": journal,
         "journal_offset": offset,
     }

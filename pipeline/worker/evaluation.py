@@ -17,6 +17,9 @@ from pipeline.records.failure import SandboxError
 from pipeline.spec.site import SiteSpec
 from pipeline.worker.sandboxes import OpenSandboxes
 
+N_TRIES = 2
+"""Of an evaluation that runs into the time limit, each in a fresh sandbox; of a gold patch also
+where our side failed."""
 NEEDS_NETWORK = "the evaluation needs the network"
 
 

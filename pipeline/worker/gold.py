@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.grading.harness import harness_version
-from pipeline.grading.verdict import Grade, infra_failed
+from pipeline.grading.verdict import UNDECIDED, Grade, infra_failed
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.records.failure import GradeClass, InfraError
-from pipeline.worker.evaluation import EvalSite, evaluated
+from pipeline.worker.evaluation import N_TRIES, EvalSite, evaluated
 from pipeline.worker.sandboxes import OpenSandboxes
 
 
@@ -91,10 +91,11 @@ def read_gold(path: Path) -> list[GoldGrade]:
 def _one(
     row: Mapping[str, Any], sandboxes: OpenSandboxes, site: EvalSite, timeout_s: float
 ) -> GoldGrade:
-    try:
-        grade: Grade = evaluated(row, str(row["patch"]), sandboxes, site, timeout_s=timeout_s)
-    except InfraError:
-        grade = infra_failed(str(row["patch"]), reason=traceback.format_exc(limit=1))
+    patch = str(row["patch"])
+    grade = _tried(row, patch, sandboxes, site, timeout_s)
+    for _ in range(1, N_TRIES):
+        if grade.grade_class in UNDECIDED:
+            grade = _tried(row, patch, sandboxes, site, timeout_s)
     return GoldGrade(
         instance_id=str(row["instance_id"]),
         grade_class=grade.grade_class,
@@ -104,3 +105,12 @@ def _one(
         image_digest=sandboxes.factory.digest(row),
         eval_environment=grade.environment,
     )
+
+
+def _tried(
+    row: Mapping[str, Any], patch: str, sandboxes: OpenSandboxes, site: EvalSite, timeout_s: float
+) -> Grade:
+    try:
+        return evaluated(row, patch, sandboxes, site, timeout_s=timeout_s)
+    except InfraError:
+        return infra_failed(patch, reason=traceback.format_exc(limit=1))

@@ -49,4 +49,8 @@ def _grade_in(record: GradeRecord) -> Grade:
         p2p_total=record.p2p_total,
         report=json.loads(record.report or "{}"),
         environment=record.eval_environment,
+        apply_command=record.apply_command,
+        test_exit_code=record.test_exit_code,
+        n_statuses=record.n_statuses,
+        test_settings=record.test_settings,
     )

@@ -26,7 +26,7 @@ from pipeline.grading.verdict import Grade, has_content, infra_failed, without_p
 from pipeline.host.environment import environment
 from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
-from pipeline.records.failure import DiskError, GradeClass
+from pipeline.records.failure import DiskError, FailureClass, GradeClass
 from pipeline.records.grade_record import GradeRecord, PatchKind
 from pipeline.records.journal import Journal, new_journal
 from pipeline.records.layout import Layout, grade_log_member
@@ -38,7 +38,7 @@ from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.claims import ClaimBoard, Owner, this_owner
 from pipeline.worker.deadline import Deadline
-from pipeline.worker.evaluation import EvalSite, eval_site, evaluated
+from pipeline.worker.evaluation import N_TRIES, EvalSite, eval_site, evaluated
 from pipeline.worker.grade_cache import PREFIX, cached_grades
 from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
@@ -47,9 +47,6 @@ from pipeline.worker.reporting import StatusFile
 from pipeline.worker.rollout_job import requeued, worker_name
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.stopping import StopWatch, launcher_of
-
-N_TRIES = 2
-"""Of a grading that runs into the time limit, each in a fresh sandbox."""
 
 
 def main(results: str, index: int) -> dict[str, Any]:
@@ -268,7 +265,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
     digest = None
     try:
         digest = bench.sandboxes.factory.digest(row)
-        tried = _graded(row, patch, sha256, digest, bench)
+        tried = _graded(row, patch, sha256, digest, bench, unkept=_unkept(run, kind))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         say(f"grading {run.run_id}:\n{traceback.format_exc()}")
@@ -296,10 +293,21 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         failure=grade.reason or None,
         timeouts=tried.timeouts,
         eval_environment=grade.environment,
+        apply_command=grade.apply_command,
+        test_exit_code=grade.test_exit_code,
+        n_statuses=grade.n_statuses,
+        test_settings=grade.test_settings,
         finished_at=bench.now(),
         worker=bench.worker,
         node=bench.node,
     )
+
+
+def _unkept(run: RunRecord, kind: PatchKind) -> str:
+    """Return why there is no patch, for a run that has none."""
+    if kind == "submitted" and run.failure_class is FailureClass.SUBMITTED_OVERSIZE:
+        return f"the submitted patch was too large to keep ({run.oversize_patch_bytes:,} bytes)"
+    return "no patch"
 
 
 def _graded(
@@ -308,9 +316,11 @@ def _graded(
     sha256: str | None,
     digest: str | None,
     bench: GradeBench,
+    *,
+    unkept: str,
 ) -> Tried:
     if sha256 is None or not has_content(patch):
-        return Tried(grade=without_patch(patch or None))
+        return Tried(grade=without_patch(patch or None, reason=unkept))
     key = GradeKey(str(row["instance_id"]), sha256, digest, harness_version())
     known = bench.cache.get(key)
     if known is not None:
