@@ -20,9 +20,7 @@ def test_settings_are_known_by_their_name_in_any_folder(path: str) -> None:
 
 
 def test_a_setting_that_is_moved_away_or_removed_counts() -> None:
-    gone = (
-        "diff --git a/tox.ini b/tox.ini\ndeleted file mode 100644\n--- a/tox.ini\n+++ /dev/null"
-    )
+    gone = "diff --git a/tox.ini b/tox.ini\ndeleted file mode 100644\n--- a/tox.ini\n+++ /dev/null"
     assert run_settings_in(gone) == ("tox.ini",)
     assert run_settings_in(diff("old.ini", old="tox.ini")) == ("tox.ini",)
 
