@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from pipeline.benchmarks.rows import load_rows, row_sha256
+from pipeline.benchmarks.rows import row_sha256
+from pipeline.benchmarks.swe_bench.columns import load_rows
 from pipeline.planning.config import CONF, sweep_spec
 from pipeline.planning.grid import planned_runs
 from pipeline.records.plan import plan_bytes

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.benchmarks.rows import DatasetError, load_rows, select_rows
+from pipeline.benchmarks.registry import format_of
+from pipeline.benchmarks.rows import DatasetError, select_rows
+from pipeline.benchmarks.swe_bench.columns import load_rows
 from pipeline.compact import compact_door
+from pipeline.grading.evaluation import eval_site
 from pipeline.grading.harness import grade_log
 from pipeline.grading.verdict import UNDECIDED
 from pipeline.planning.display import LiveDisplay, counted
@@ -29,7 +32,6 @@ from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.patch import patch_text
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
-from pipeline.worker.evaluation import eval_site
 from pipeline.worker.gold import GoldGrade, grade_gold
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 
@@ -129,6 +131,7 @@ def _gold(results: Path) -> int:
         concurrency=spec.cluster.grading.concurrency,
         timeout_s=spec.grade_timeout_s,
         site=eval_site(spec.cluster),
+        grader=format_of(spec.benchmark).grader,
         say=_say,
     )
     unknown = [g for g in grades if g.grade_class in UNDECIDED]

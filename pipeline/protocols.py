@@ -77,7 +77,7 @@ class SandboxFactory(Protocol):
     """Starts sandboxes of one kind on this node."""
 
     def start(self, row: Mapping[str, Any], *, purpose: Purpose) -> Sandbox:
-        """Return a fresh sandbox for a benchmark row (SWE-bench v5 columns)."""
+        """Return a fresh sandbox for a benchmark row; its `workdir` column says where."""
         ...
 
     def janitor(self) -> int:

@@ -23,6 +23,7 @@ from pipeline.sandbox.staging import StagingOptions, stage_images
 from pipeline.sandbox.staging_estimate import estimate, require_room
 from pipeline.serving.staged import ModelFilesError
 from pipeline.serving.staging import stage_model
+from pipeline.spec.sweep import BenchmarkSpec
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,7 +85,9 @@ def _wanted(options: argparse.Namespace) -> tuple[Sequence[Mapping[str, Any]], P
     folder: Path | None = options.to
     rows: Sequence[Mapping[str, Any]]
     if options.sweep is None:
-        rows = benchmark_rows("toy" if options.toy else "swebench", options.dataset)
+        name = "toy" if options.toy else "swe_bench"
+        dataset = str(options.dataset) if options.dataset else None
+        rows = benchmark_rows(BenchmarkSpec(name=name, format=name, dataset=dataset))
     else:
         spec = sweep_spec(options.sweep)
         rows = rows_of(spec)

@@ -1,35 +1,51 @@
-"""Benchmarks by name: where their rows come from.
+"""Benchmarks by name: their format, and where their rows come from."""
 
-Owns the difference between a benchmark that is part of the package and one that is a file.
-"""
-
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.rows import DatasetError, load_rows
-from pipeline.benchmarks.toy.rows import toy_rows
+from pipeline.benchmarks.format import BenchmarkFormat
+from pipeline.benchmarks.rows import DatasetError, with_workdir
+from pipeline.spec.sweep import BenchmarkSpec
 
 BUILT_IN = "toy"
 _REMEDY = (
     "stage it with `python -m pipeline.stage dataset SOURCE --to data`, "
-    "or give a file of SWE-bench v5 rows with dataset=PATH"
+    "or give a file of its rows with dataset=PATH"
 )
 
 
-def benchmark_rows(name: str, dataset: Path | None) -> list[dict[str, Any]]:
-    """Return the rows of a benchmark.
+def format_names() -> list[str]:
+    """Return the formats there are."""
+    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/format.py"))
 
-    Args:
-        name: `toy`, whose rows are built here, or any other, whose rows are in a file.
-        dataset: the file; None for `toy`.
+
+def format_of(benchmark: BenchmarkSpec) -> BenchmarkFormat:
+    """Return a benchmark's format.
+
+    Raises:
+        DatasetError: there is none of that name.
+    """
+    if benchmark.format not in format_names():
+        known = ", ".join(format_names())
+        raise DatasetError(
+            f"benchmark.format: no format {benchmark.format!r} for {benchmark.name}; there are "
+            f"{known}"
+        )
+    module = import_module(f"{__package__}.{benchmark.format}.format")
+    found: BenchmarkFormat = module.FORMAT
+    return found
+
+
+def benchmark_rows(benchmark: BenchmarkSpec) -> list[dict[str, Any]]:
+    """Return the rows of a benchmark.
 
     Raises:
         DatasetError: no file was named, there is none, or its rows are not as they should be.
     """
-    if name == BUILT_IN and dataset is None:
-        return toy_rows()
-    if dataset is None:
-        raise DatasetError(f"no dataset file is named for benchmark {name!r}; {_REMEDY}")
-    if not dataset.exists():
-        raise DatasetError(f"benchmark {name!r} has no dataset at {dataset}; {_REMEDY}")
-    return load_rows(dataset)
+    dataset = Path(benchmark.dataset) if benchmark.dataset else None
+    if dataset is None and benchmark.format != BUILT_IN:
+        raise DatasetError(f"no dataset file is named for benchmark {benchmark.name!r}; {_REMEDY}")
+    if dataset is not None and not dataset.exists():
+        raise DatasetError(f"benchmark {benchmark.name!r} has no dataset at {dataset}; {_REMEDY}")
+    return with_workdir(format_of(benchmark).rows(dataset), benchmark.workdir)

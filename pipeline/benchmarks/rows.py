@@ -1,8 +1,8 @@
 """Rows of a benchmark: reading a dataset file, choosing instances, naming images.
 
-A row is one instance in SWE-bench v5's format, kept as the plain dict that the official harness
-takes. Owns what a row must have; does not build rows (`toy/`) and does not know which file belongs
-to which benchmark (`registry`).
+A row is one instance, kept as the plain dict that its format's grader takes. Owns what is the same
+in every format; what a row must have beside an id is its format's to check, and which format and
+file belong to a benchmark is the registry's.
 """
 
 import difflib
@@ -15,27 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.fields.identity import digest_of, science_of
+from pipeline.spec.sweep import WORKDIR
 
-CLASSIC_COLUMNS = (
-    "repo",
-    "instance_id",
-    "base_commit",
-    "patch",
-    "test_patch",
-    "problem_statement",
-    "version",
-    "FAIL_TO_PASS",
-    "PASS_TO_PASS",
-)
-"""What every SWE-bench row has had from the start, as far as we read it."""
-V5_COLUMNS = ("image", "eval_script", "log_parser", "eval_type")
-"""What version 5 added: with these a row can be graded without a table of repositories."""
-TEST_LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
-TEXTS = tuple(c for c in (*CLASSIC_COLUMNS, *V5_COLUMNS) if c not in TEST_LISTS)
-"""Columns that hold text."""
-MAY_BE_EMPTY = ("patch", "test_patch", "version")
-"""Texts without which a row can still be run and graded."""
 REGISTRY = "docker.io"
+_TAKEN = ("/tmp", "/home", "/root", "/proc", "/dev", "/sys")
+"""Folders that sandboxes use themselves."""
 
 RowT = TypeVar("RowT", bound=Mapping[str, Any])
 
@@ -44,12 +28,11 @@ class DatasetError(ValueError):
     """A dataset that is missing, malformed, or lacks an instance that was asked for."""
 
 
-def load_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a `.json`, `.jsonl` or `.parquet` file, in the file's order.
 
     Raises:
-        DatasetError: the file is missing, empty, of another kind, not readable, has rows without
-            the columns of version 5, or has an instance twice.
+        DatasetError: the file is missing, empty, of another kind or not readable.
     """
     if path.suffix not in _READERS:
         raise DatasetError(f"{path}: a dataset ends in {', '.join(_READERS)}")
@@ -58,22 +41,53 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
     rows = _READERS[path.suffix](path)
     if not rows:
         raise DatasetError(f"{path} has no rows")
-    checked(rows, source=str(path))
     return rows
 
 
-def checked(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
-    """Raise `DatasetError` unless every row can be run and graded, each instance once."""
+def check_identities(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
+    """Raise `DatasetError` unless each row has an id that can name files, and no two the same.
+
+    Every format checks this, beside what it needs itself.
+    """
     for number, row in enumerate(rows, start=1):
-        name = f"{source}, row {number} ({row.get('instance_id', 'without instance_id')})"
-        _check_columns(row, name)
-        _check_values(row, name)
-        for column in TEST_LISTS:
-            _check_tests(row[column], f"{name}: {column}")
+        name = place_of(row, number, source)
+        if not re.fullmatch(r"[\w.+-]+", str(row["instance_id"])):
+            raise DatasetError(
+                f"{name}: an instance_id has letters, digits and ._+- only: it names files"
+            )
+        try:
+            row_sha256(row)
+        except (TypeError, ValueError) as error:
+            raise DatasetError(f"{name}: it holds a value that JSON cannot: {error}") from None
     counts = Counter(str(row["instance_id"]) for row in rows)
     twice = [instance_id for instance_id, count in counts.items() if count > 1]
     if twice:
         raise DatasetError(f"{source}: instances given more than once: {_some(twice)}")
+
+
+def place_of(row: Mapping[str, Any], number: int, source: str) -> str:
+    """Return how errors name the `number`-th row of `source`, from 1."""
+    return f"{source}, row {number} ({row.get('instance_id', 'without instance_id')})"
+
+
+def with_workdir(rows: Sequence[dict[str, Any]], workdir: str) -> list[dict[str, Any]]:
+    """Return the rows with the place of their repository, where it is not the usual one.
+
+    A row's own `workdir` stays. The column is part of the row's digest, so that runs with another
+    working directory, which their prompts name, have ids of their own.
+
+    Raises:
+        DatasetError: a working directory that no sandbox can have.
+    """
+    placed = [row if workdir == WORKDIR else {"workdir": workdir, **row} for row in rows]
+    for number, row in enumerate(placed, start=1):
+        folder = str(row.get("workdir") or WORKDIR)
+        if not re.fullmatch(r"(/[\w.+-]+)+", folder) or folder.startswith(_TAKEN):
+            raise DatasetError(
+                f"{place_of(row, number, 'workdir')}: {folder!r} cannot hold a repository; give "
+                f"an absolute path of plain characters that is not below {', '.join(_TAKEN)}"
+            )
+    return placed
 
 
 def select_rows(
@@ -190,45 +204,6 @@ def _object(row: Any, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise DatasetError(f"{place} must be an object, not a {type(row).__name__}")
     return row
-
-
-def _check_columns(row: Mapping[str, Any], name: str) -> None:
-    missing = [column for column in CLASSIC_COLUMNS if row.get(column) is None]
-    if missing:
-        raise DatasetError(f"{name}: missing {', '.join(missing)}; is this a SWE-bench dataset?")
-    missing = [column for column in V5_COLUMNS if not row.get(column)]
-    if missing:
-        raise DatasetError(
-            f"{name}: missing {', '.join(missing)}. These are rows in the classic format; harness "
-            "5 needs the rows of version 5. Fetch them with `python -m pipeline.stage dataset`, or "
-            "give a file of such rows with dataset=PATH."
-        )
-
-
-def _check_values(row: Mapping[str, Any], name: str) -> None:
-    wrong = [column for column in TEXTS if not isinstance(row[column], str)]
-    if wrong:
-        raise DatasetError(f"{name}: {', '.join(wrong)} must be text")
-    empty = [c for c in TEXTS if c not in MAY_BE_EMPTY and not row[c].strip()]
-    if empty:
-        raise DatasetError(f"{name}: {', '.join(empty)} must not be empty")
-    if not re.fullmatch(r"[\w.+-]+", row["instance_id"]):
-        raise DatasetError(
-            f"{name}: an instance_id has letters, digits and ._+- only: it names files"
-        )
-    try:
-        row_sha256(row)
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"{name}: it holds a value that JSON cannot: {error}") from None
-
-
-def _check_tests(value: Any, place: str) -> None:
-    try:
-        tests = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError as error:
-        raise DatasetError(f"{place} is no JSON: {error}") from None
-    if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
-        raise DatasetError(f"{place} must be a list of test names")
 
 
 def _not_in_dataset(instance_id: str, known: set[str]) -> str:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.rows import DatasetError, checked, load_rows
+from pipeline.benchmarks.rows import DatasetError
+from pipeline.benchmarks.swe_bench.columns import check_rows, load_rows
 from pipeline.host.files import replace_bytes
 
 _SUFFIXES = (".json", ".jsonl", ".parquet")
@@ -48,7 +49,7 @@ def stage_dataset(source: str, folder: Path, *, revision: str | None = None) -> 
         rows, data, name = load_rows(path), path.read_bytes(), path.name
     else:
         rows = _export_rows(path)
-        checked(rows, source=source)
+        check_rows(rows, source=source)
         data, name = _as_parquet(rows), f"{Path(source).name}.parquet"
     folder.mkdir(parents=True, exist_ok=True)
     replace_bytes(folder / name, data)

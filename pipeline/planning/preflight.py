@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.agent.scaffold import scaffold_names
 from pipeline.arms.line_pruning import LinePruning
-from pipeline.benchmarks.registry import BUILT_IN
+from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.history import History
@@ -26,7 +26,7 @@ BYTES_A_RUN = 60_000
 
 def is_real(spec: SweepSpec) -> bool:
     """Return whether anything is to be learned from the sweep: the built-in benchmark is a demo."""
-    return spec.benchmark.name != BUILT_IN
+    return spec.benchmark.format != BUILT_IN
 
 
 def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -> list[Problem]:
@@ -138,7 +138,7 @@ def _models(spec: SweepSpec) -> Iterator[Problem]:
         if model.kind == "vllm" and not spec.dry_run:
             for key, message in missing_parts(model, strict=is_real(spec)).items():
                 yield Problem(field=f"models.{name}.{key}", message=message)
-        if model.kind == "sim" and spec.benchmark.name != "toy":
+        if model.kind == "sim" and is_real(spec):
             yield Problem(
                 field=f"models.{name}",
                 message=(
@@ -155,7 +155,7 @@ def _models(spec: SweepSpec) -> Iterator[Problem]:
 
 def _sandbox(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
     if spec.sandbox == "local":
-        if spec.benchmark.name != "toy":
+        if format_of(spec.benchmark).checkout is None:
             yield Problem(
                 field="sandbox",
                 message=(
@@ -173,7 +173,7 @@ def _sandbox(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
                     "allow_unsandboxed=true"
                 ),
             )
-    elif spec.benchmark.name != "toy" and not spec.dry_run:
+    elif is_real(spec) and not spec.dry_run:
         yield from _images(spec, sweep)
 
 

@@ -89,8 +89,7 @@ def rows_of(spec: SweepSpec) -> Sequence[Mapping[str, Any]]:
     Raises:
         DatasetError, ValueError: rows that are missing, malformed or not in the dataset.
     """
-    path = Path(spec.benchmark.dataset) if spec.benchmark.dataset else None
-    return sweep_rows(spec, benchmark_rows(spec.benchmark.name, path))
+    return sweep_rows(spec, benchmark_rows(spec.benchmark))
 
 
 def sweep_rows(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from pipeline.protocols import Purpose
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box
-from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, WORKDIR, Limits
+from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, workdir_of
 from pipeline.sandbox.runtime import CONTROL, LAYERS, LAYOUTS, Layout, Runtime
 from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.templates import Templates
@@ -108,19 +108,19 @@ class ApptainerSandboxes:
         template, held = self._templates.hold(sif, self._images.sif_digest(row))
         try:
             layout = self._chosen_layout(template)
-            folder = folders.create(self._root, (*_BINDS, *LAYERS))
+            folder = folders.create(self._root, (*_BINDS, _REPOSITORY, *LAYERS))
         except BaseException:
             os.close(held)
             raise
         shell = _Container(folder, self._runtime, held=held)
-        box = Box(shell, limits=self._limits)
+        box = Box(shell, workdir=workdir_of(row), limits=self._limits)
         try:
             self._fill(shell, row, template, layout, purpose)
             shell.prepare(
                 template,
                 layout,
                 network=self._network[purpose],
-                with_repository=self._checkout is not None,
+                repository=None if self._checkout is None else workdir_of(row),
             )
         except BaseException as error:
             box.stop()
@@ -146,8 +146,11 @@ class ApptainerSandboxes:
             # harness has it.
             variables["PYTHONHASHSEED"] = "0"
         if self._checkout is not None:
-            self._checkout(row, shell.folder / "testbed")
-            variables["PYTHONDONTWRITEBYTECODE"] = "1"
+            self._checkout(row, shell.folder / _REPOSITORY)
+            variables |= {"PYTHONDONTWRITEBYTECODE": "1", "TESTBED": workdir_of(row)}
+            # Something to mount it on, where the image has no such folder.
+            root = shell.folder / ("merged" if layout.copies else "upper")
+            (root / workdir_of(row).lstrip("/")).mkdir(parents=True, exist_ok=True)
         _write_environment(shell.folder / "control" / "environment", variables)
 
     def janitor(self) -> int:
@@ -174,9 +177,11 @@ _BINDS = {
     "var-tmp": "/var/tmp",
     # Not in memory, which no limit of ours covers.
     "shm": "/dev/shm",
-    "testbed": WORKDIR,
 }
 """The folders of a sandbox, and where commands find them."""
+
+_REPOSITORY = "testbed"
+"""The folder that holds a repository which is not in the image."""
 
 
 class _Container(GroupShell):
@@ -192,14 +197,12 @@ class _Container(GroupShell):
         self._argv: list[str] = []
 
     def prepare(
-        self, template: Path, layout: Layout, *, network: bool, with_repository: bool
+        self, template: Path, layout: Layout, *, network: bool, repository: str | None
     ) -> None:
-        """Settle how the container is started."""
-        binds = {
-            self.folder / name: target
-            for name, target in _BINDS.items()
-            if target != WORKDIR or with_repository
-        }
+        """Settle how the container is started; `repository` is where ours is mounted, if any."""
+        binds = {self.folder / name: target for name, target in _BINDS.items()}
+        if repository is not None:
+            binds[self.folder / _REPOSITORY] = repository
         for name in ("tmp", "var-tmp", "shm"):
             (self.folder / name).chmod(0o1777)
         self._argv = self._runtime.exec_argv(

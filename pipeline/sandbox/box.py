@@ -13,7 +13,7 @@ from pipeline.protocols import CommandResult
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders, transfer
 from pipeline.sandbox.control import ControlFolder
-from pipeline.sandbox.limits import WORKDIR, Limits
+from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.resident import Resident
 from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.stream import unsendable
@@ -54,14 +54,15 @@ class Paths:
 class Box:
     """A started sandbox; see `pipeline.protocols.Sandbox`."""
 
-    workdir = WORKDIR
-
-    def __init__(self, shell: GroupShell, *, limits: Limits, paths: Paths | None = None) -> None:
+    def __init__(
+        self, shell: GroupShell, *, workdir: str, limits: Limits, paths: Paths | None = None
+    ) -> None:
+        self.workdir = workdir
         self._folder = shell.folder
         self._control = ControlFolder(shell.folder / "control")
         self._shell = shell
         self._paths = paths or Paths({})
-        self._inner_workdir = self._paths.to_host(WORKDIR)
+        self._inner_workdir = self._paths.to_host(workdir)
         self._resident = Resident(self._control, shell, workdir=self._inner_workdir, limits=limits)
         self._stopped = False
 

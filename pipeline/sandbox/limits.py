@@ -6,11 +6,10 @@ they hold a command to them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.protocols import Purpose
-
-WORKDIR = "/testbed"
-"""Where the repository lies in every sandbox, as in the official images."""
+from pipeline.spec.sweep import WORKDIR
 
 NO_NETWORK: Mapping[Purpose, bool] = {"rollout": False, "grade": False}
 """Whether commands reach the network, unless configured otherwise."""
@@ -25,6 +24,11 @@ COMMAND_ENVIRONMENT = {
     "TQDM_DISABLE": "1",
 }
 """Keeps programs from waiting for a key or drawing bars: nobody is there to see either."""
+
+
+def workdir_of(row: Mapping[str, Any]) -> str:
+    """Return where a row's repository lies in its sandbox."""
+    return str(row.get("workdir") or WORKDIR)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,10 +1,10 @@
 """Sandboxes without images: a temporary copy of the repository on this node's own disk.
 
-Owns the copy and how far commands are confined to it. With bubblewrap the copy lies at
-`/testbed` of a file system of its own, where commands see the system's programs read-only and
-nothing else of the machine. Without it they run as this user, in the copy; `confined` says which
-it is, and callers decide whom they let run unconfined. Then `/testbed` and `/tmp` in commands,
-paths and outputs stand for the copy's own folders, so that both forms read the same.
+Owns the copy and how far commands are confined to it. With bubblewrap the copy lies at the row's
+working directory in a file system of its own, where commands see the system's programs read-only
+and nothing else of the machine. Without it they run as this user, in the copy; `confined` says
+which it is, and callers decide whom they let run unconfined. Then that directory and `/tmp` in
+commands, paths and outputs stand for the copy's own folders, so that both forms read the same.
 """
 
 import os
@@ -20,7 +20,7 @@ from pipeline.protocols import Purpose
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box, Paths
-from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, WORKDIR, Limits
+from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, workdir_of
 from pipeline.sandbox.shell import GroupShell
 
 Materialise = Callable[[Mapping[str, Any], Path], None]
@@ -28,7 +28,7 @@ Materialise = Callable[[Mapping[str, Any], Path], None]
 
 _CONTROL = "/.sandbox"
 _HOME = "/home/sandbox"
-_FOLDERS = {"testbed": WORKDIR, "tmp": "/tmp", "home": _HOME}
+_FOLDERS = ("testbed", "tmp", "home")
 _SHARED_MEMORY = "shm"
 _SYSTEM_FOLDERS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "var")
 # Only a process that has asked to be one becomes the parent of its descendants' orphans, and a
@@ -82,6 +82,7 @@ class LocalSandboxes:
             SandboxError: it did not start.
             DiskError: no room for the copy.
         """
+        workdir = workdir_of(row)
         folder = folders.create(self._root, (*_FOLDERS, _SHARED_MEMORY, "control"))
         try:
             self._materialise(row, folder / "testbed")
@@ -92,10 +93,11 @@ class LocalSandboxes:
             folders.discard(folder)
             raise
         if self.confined:
-            box = Box(_Confined(folder, network=self._network[purpose]), limits=self._limits)
+            shell = _Confined(folder, workdir=workdir, network=self._network[purpose])
+            box = Box(shell, workdir=workdir, limits=self._limits)
         else:
-            paths = Paths({target: folder / name for name, target in _FOLDERS.items()})
-            box = Box(_Plain(folder), limits=self._limits, paths=paths)
+            paths = Paths({target: folder / name for name, target in _targets(workdir).items()})
+            box = Box(_Plain(folder), workdir=workdir, limits=self._limits, paths=paths)
         box.open()
         return box
 
@@ -125,19 +127,19 @@ class _Plain(GroupShell):
 
 
 class _Confined(GroupShell):
-    """The copy at /testbed of a file system of its own, made by bubblewrap."""
+    """The copy in a file system of its own, made by bubblewrap."""
 
     scope = "namespace"
     control = _CONTROL
 
-    def __init__(self, folder: Path, *, network: bool) -> None:
+    def __init__(self, folder: Path, *, workdir: str, network: bool) -> None:
         super().__init__(folder)
-        self._network = network
+        self._workdir, self._network = workdir, network
 
     def launch(self, argv: Sequence[str]) -> None:
         """Start `argv` in the copy."""
-        env = _command_environment(home=_HOME, tmp="/tmp", testbed=WORKDIR)
-        targets = {**_FOLDERS, _SHARED_MEMORY: "/dev/shm", "control": _CONTROL}
+        env = _command_environment(home=_HOME, tmp="/tmp", testbed=self._workdir)
+        targets = {**_targets(self._workdir), _SHARED_MEMORY: "/dev/shm", "control": _CONTROL}
         binds = {self.folder / name: target for name, target in targets.items()}
         options = bubblewrap_options(binds, network=self._network)
         # Handed over in a file: a command that lists processes must not read our paths.
@@ -147,6 +149,11 @@ class _Confined(GroupShell):
             self.start(
                 ["bwrap", "--args", str(file.fileno()), *argv], env, pass_fds=[file.fileno()]
             )
+
+
+def _targets(workdir: str) -> dict[str, str]:
+    """Return where commands find the sandbox's folders."""
+    return {"testbed": workdir, "tmp": "/tmp", "home": _HOME}
 
 
 def bubblewrap_options(binds: Mapping[Path, str], *, network: bool) -> list[str]:

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.fields.bounds import Amount, Count, Seconds
-from pipeline.fields.identity import Runtime, Science
+from pipeline.fields.identity import Runtime, Science, added_science
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.site import SiteSpec
+
+WORKDIR = "/testbed"
+"""Where the repository lies in the official images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +21,12 @@ class BenchmarkSpec:
     """A benchmark and where its rows are."""
 
     name: Science[str]
+    format: Science[str] = added_science("swe_bench")
+    """What its rows are and how they are graded: a package of `pipeline/benchmarks`."""
     dataset: Runtime[str | None] = None
     """File with the rows (json, jsonl or parquet); its hash goes into the lock."""
-    workdir: Science[str] = "/testbed"
+    workdir: Science[str] = WORKDIR
+    """Where the repository lies in sandboxes, for rows without a `workdir` of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +107,11 @@ class SweepSpec:
 
 def renamed(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sweep's data with keys that older versions wrote under the names of today."""
-    agent = data.get("agent")
-    if not isinstance(agent, Mapping):
-        return dict(data)
-    rest = {key: value for key, value in data.items() if key != "agent"}
-    return {"agents": {agent.get("name"): agent}, **rest}
+    new = dict(data)
+    agent, benchmark = new.get("agent"), new.get("benchmark")
+    if isinstance(agent, Mapping):
+        del new["agent"]
+        new["agents"] = {agent.get("name"): agent}
+    if isinstance(benchmark, Mapping) and benchmark.get("name") == "toy":
+        new["benchmark"] = {"format": "toy", **benchmark}
+    return new

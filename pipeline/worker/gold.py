@@ -9,14 +9,15 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.grading.harness import harness_version
+from pipeline.benchmarks.format import Grader
+from pipeline.grading.evaluation import N_TRIES, EvalSite
 from pipeline.grading.verdict import UNDECIDED, Grade, infra_failed
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.records.failure import GradeClass, InfraError
-from pipeline.worker.evaluation import N_TRIES, EvalSite, evaluated
 from pipeline.worker.sandboxes import OpenSandboxes
 
 
@@ -42,6 +43,7 @@ def grade_gold(
     concurrency: int,
     timeout_s: float,
     site: EvalSite,
+    grader: Grader,
     say: Callable[[GoldGrade, int, int], None],
 ) -> list[GoldGrade]:
     """Grade the gold patches that `path` does not list as resolved; return all grades.
@@ -53,9 +55,11 @@ def grade_gold(
         concurrency: gradings at once.
         timeout_s: limit of one evaluation script.
         site: what evaluations can fetch here.
+        grader: the benchmark's.
         say: told every new grade, how many are done and how many there are.
     """
-    grades = {g.instance_id: g for g in read_gold(path) if g.harness_version == harness_version()}
+    version = grader.version()
+    grades = {g.instance_id: g for g in read_gold(path) if g.harness_version == version}
     todo = [
         row
         for row in rows
@@ -65,7 +69,7 @@ def grade_gold(
     ]
     pool = ThreadPoolExecutor(max_workers=concurrency)
     try:
-        futures = [pool.submit(_one, row, sandboxes, site, timeout_s) for row in todo]
+        futures = [pool.submit(_one, row, sandboxes, site, grader, timeout_s) for row in todo]
         for n_done, future in enumerate(as_completed(futures), start=1):
             grade = future.result()
             grades[grade.instance_id] = grade
@@ -89,28 +93,36 @@ def read_gold(path: Path) -> list[GoldGrade]:
 
 
 def _one(
-    row: Mapping[str, Any], sandboxes: OpenSandboxes, site: EvalSite, timeout_s: float
+    row: Mapping[str, Any],
+    sandboxes: OpenSandboxes,
+    site: EvalSite,
+    grader: Grader,
+    timeout_s: float,
 ) -> GoldGrade:
-    patch = str(row["patch"])
-    grade = _tried(row, patch, sandboxes, site, timeout_s)
+    grade = _tried(row, sandboxes, site, grader, timeout_s)
     for _ in range(1, N_TRIES):
         if grade.grade_class in UNDECIDED:
-            grade = _tried(row, patch, sandboxes, site, timeout_s)
+            grade = _tried(row, sandboxes, site, grader, timeout_s)
     return GoldGrade(
         instance_id=str(row["instance_id"]),
         grade_class=grade.grade_class,
         reason=grade.reason,
         seconds=grade.seconds,
-        harness_version=harness_version(),
+        harness_version=grader.version(),
         image_digest=sandboxes.factory.digest(row),
         eval_environment=grade.environment,
     )
 
 
 def _tried(
-    row: Mapping[str, Any], patch: str, sandboxes: OpenSandboxes, site: EvalSite, timeout_s: float
+    row: Mapping[str, Any],
+    sandboxes: OpenSandboxes,
+    site: EvalSite,
+    grader: Grader,
+    timeout_s: float,
 ) -> Grade:
+    gold, start = grader.gold(row), partial(sandboxes.started, row, "grade")
     try:
-        return evaluated(row, patch, sandboxes, site, timeout_s=timeout_s)
+        return grader.grade(row, gold, start, site, timeout_s=timeout_s)
     except InfraError:
-        return infra_failed(patch, reason=traceback.format_exc(limit=1))
+        return infra_failed(gold, reason=traceback.format_exc(limit=1))

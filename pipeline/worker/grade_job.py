@@ -20,8 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.benchmarks.format import Grader
+from pipeline.benchmarks.registry import format_of
 from pipeline.grading.cache import GradeCache, GradeKey
-from pipeline.grading.harness import harness_version, official
+from pipeline.grading.evaluation import N_TRIES, EvalSite, eval_site
 from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
 from pipeline.host.environment import environment
 from pipeline.host.log import say
@@ -38,7 +40,6 @@ from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.claims import ClaimBoard, Owner, this_owner
 from pipeline.worker.deadline import Deadline
-from pipeline.worker.evaluation import N_TRIES, EvalSite, eval_site, evaluated
 from pipeline.worker.grade_cache import PREFIX, cached_grades
 from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
@@ -95,6 +96,7 @@ class GradeBench:
     logs: GradeLogs | None
     timeout_s: float
     site: EvalSite
+    grader: Grader
     worker: str
     node: str
     now: Callable[[], float]
@@ -192,7 +194,8 @@ class GradeWorker:
         logs = None
         with contextlib.suppress(OSError):
             logs = stack.enter_context(GradeLogs(self._layout.logs / f"{self._journal.name}.tar"))
-        official()  # its import takes seconds: once, and in no slot's time
+        grader = format_of(self._lock.spec.benchmark).grader
+        grader.prepare()
         return GradeBench(
             rows=read_rows(self._layout.dataset),
             sandboxes=sandboxes,
@@ -200,6 +203,7 @@ class GradeWorker:
             logs=logs,
             timeout_s=self._lock.spec.grade_timeout_s,
             site=eval_site(self._lock.spec.cluster),
+            grader=grader,
             worker=self._owner.worker,
             node=self._node,
             now=time.time,
@@ -284,7 +288,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         f2p_total=grade.f2p_total,
         p2p_passed=grade.p2p_passed,
         p2p_total=grade.p2p_total,
-        harness_version=harness_version(),
+        harness_version=bench.grader.version(),
         image_digest=digest,
         patch_sha256=sha256,
         patch_kind=kind,
@@ -319,15 +323,16 @@ def _graded(
     *,
     unkept: str,
 ) -> Tried:
-    if sha256 is None or not has_content(patch):
+    if patch is None or sha256 is None or not has_content(patch):
         return Tried(grade=without_patch(patch or None, reason=unkept))
-    key = GradeKey(str(row["instance_id"]), sha256, digest, harness_version())
+    key = GradeKey(str(row["instance_id"]), sha256, digest, bench.grader.version())
     known = bench.cache.get(key)
     if known is not None:
         return Tried(grade=replace(known, seconds=0.0))
     timeouts = 0
     while True:
-        grade = evaluated(row, patch, bench.sandboxes, bench.site, timeout_s=bench.timeout_s)
+        start = partial(bench.sandboxes.started, row, "grade")
+        grade = bench.grader.grade(row, patch, start, bench.site, timeout_s=bench.timeout_s)
         timeouts += grade.grade_class is GradeClass.GRADE_TIMEOUT
         if grade.grade_class is not GradeClass.GRADE_TIMEOUT or timeouts == N_TRIES:
             bench.cache.add(key, grade)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.registry import BUILT_IN
+from pipeline.benchmarks.registry import format_of
 from pipeline.benchmarks.rows import image_reference
 from pipeline.protocols import Purpose, Sandbox, SandboxFactory
 from pipeline.records.failure import SandboxError
@@ -46,7 +46,8 @@ def sandbox_factory(spec: SweepSpec, *, trusted: bool) -> SandboxFactory:
         return _containers(spec, root, limits, network)
     from pipeline.sandbox.local import LocalSandboxes
 
-    factory = LocalSandboxes(root, _materialise, limits=limits, network=network)
+    checkout = format_of(spec.benchmark).checkout or _only_in_an_image
+    factory = LocalSandboxes(root, checkout, limits=limits, network=network)
     if not (factory.confined or trusted or spec.allow_unsandboxed):
         raise SandboxError(
             "a model's commands would run unconfined on this machine: install bubblewrap, use "
@@ -68,8 +69,7 @@ def _containers(
     return ApptainerSandboxes(
         root,
         ImageStore(Path(spec.cluster.images), image_reference),
-        # A toy image holds what a repository needs, not the repository.
-        checkout=_materialise if spec.benchmark.name == BUILT_IN else None,
+        checkout=format_of(spec.benchmark).checkout,
         limits=limits,
         network=network,
     )
@@ -110,12 +110,7 @@ class OpenSandboxes:
                 sandbox.stop()
 
 
-def _materialise(row: Mapping[str, Any], target: Path) -> None:
-    """Fill `target` with the row's repository; only toy repositories exist without an image."""
-    if not str(row["repo"]).startswith("toy/"):
-        raise SandboxError(
-            f"{row['instance_id']}: its repository is only in an image; use sandbox=apptainer"
-        )
-    from pipeline.benchmarks.toy.checkout import materialise
-
-    materialise(row, target)
+def _only_in_an_image(row: Mapping[str, Any], _target: Path) -> None:
+    raise SandboxError(
+        f"{row['instance_id']}: its repository is only in an image; use sandbox=apptainer"
+    )

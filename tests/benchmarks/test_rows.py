@@ -15,11 +15,12 @@ from pipeline.benchmarks.registry import benchmark_rows
 from pipeline.benchmarks.rows import (
     DatasetError,
     image_reference,
-    load_rows,
     row_sha256,
     select_rows,
     stratified,
 )
+from pipeline.benchmarks.swe_bench.columns import load_rows
+from pipeline.spec.sweep import BenchmarkSpec
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 VERIFIED = SHARED / "swebench_verified_v5.parquet"
@@ -227,13 +228,37 @@ def test_images_get_a_registry_and_lower_case(image, reference):
 
 def test_a_benchmark_without_its_dataset_says_how_to_get_it(tmp_path):
     with pytest.raises(DatasetError, match=r"'verified'.*pipeline\.stage dataset.*dataset=PATH"):
-        benchmark_rows("verified", tmp_path / "gone.parquet")
+        benchmark_rows(BenchmarkSpec(name="verified", dataset=str(tmp_path / "gone.parquet")))
     with pytest.raises(DatasetError, match=r"no dataset file is named for benchmark 'lite'"):
-        benchmark_rows("lite", None)
+        benchmark_rows(BenchmarkSpec(name="lite"))
 
 
 def test_a_benchmark_may_be_any_file_of_rows(tmp_path):
-    assert benchmark_rows("mine", written(tmp_path, [a_row()])) == [a_row()]
+    own = BenchmarkSpec(name="mine", dataset=str(written(tmp_path, [a_row()])))
+    assert benchmark_rows(own) == [a_row()]
+
+
+def test_another_working_directory_is_part_of_the_row_and_of_its_digest(tmp_path):
+    dataset = str(written(tmp_path, [a_row(1), a_row(2, workdir="/srv/two")]))
+    usual = benchmark_rows(BenchmarkSpec(name="mine", dataset=dataset))
+    moved = benchmark_rows(BenchmarkSpec(name="mine", dataset=dataset, workdir="/app"))
+    assert [row.get("workdir") for row in usual] == [None, "/srv/two"]
+    assert [row["workdir"] for row in moved] == ["/app", "/srv/two"]
+    assert row_sha256(usual[0]) != row_sha256(moved[0])
+    assert row_sha256(usual[1]) == row_sha256(moved[1])
+
+
+@pytest.mark.parametrize("folder", ["app", "/", "/tmp/x", "/a b", "/a/"])
+def test_a_working_directory_that_no_sandbox_can_have_is_refused(tmp_path, folder):
+    dataset = str(written(tmp_path, [a_row()]))
+    with pytest.raises(DatasetError, match="cannot hold a repository"):
+        benchmark_rows(BenchmarkSpec(name="mine", dataset=dataset, workdir=folder))
+
+
+def test_an_unknown_format_is_told_which_there_are(tmp_path):
+    dataset = str(written(tmp_path, [a_row()]))
+    with pytest.raises(DatasetError, match=r"no format 'other' for mine; there are swe_bench, toy"):
+        benchmark_rows(BenchmarkSpec(name="mine", format="other", dataset=dataset))
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from pipeline.benchmarks.registry import benchmark_rows
-from pipeline.benchmarks.rows import checked
+from pipeline.benchmarks.swe_bench.columns import check_rows
 from pipeline.benchmarks.toy import derive
 from pipeline.benchmarks.toy.checkout import CheckoutError, materialise
 from pipeline.benchmarks.toy.recipes import RECIPES, load_recipes
 from pipeline.benchmarks.toy.rows import DERIVED, toy_rows
 from pipeline.benchmarks.toy.sources import SourceError, TextEdit, edited, repo_names, repo_source
+from pipeline.spec.sweep import BenchmarkSpec
 
 ROWS = {row["instance_id"]: row for row in toy_rows()}
 RECIPE = load_recipes()
@@ -83,8 +84,8 @@ each = pytest.mark.parametrize("instance_id", sorted(ROWS))
 def test_the_rows_are_a_valid_dataset():
     assert len(ROWS) >= 10
     assert len({row["repo"] for row in ROWS.values()}) == 4
-    checked(list(ROWS.values()), source="toy")
-    assert benchmark_rows("toy", None) == list(ROWS.values())
+    check_rows(list(ROWS.values()), source="toy")
+    assert benchmark_rows(BenchmarkSpec(name="toy", format="toy")) == list(ROWS.values())
 
 
 def test_the_derived_files_are_what_the_sources_give():

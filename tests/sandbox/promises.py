@@ -100,6 +100,19 @@ def test_the_repository_is_found_under_its_official_name(sandbox: Sandbox) -> No
     assert result.output == "/testbed/module.py\n/testbed\n"
 
 
+def test_the_repository_lies_where_the_row_says(factory: SandboxFactory) -> None:
+    box = factory.start({**ROW, "workdir": "/app/code"}, purpose="rollout")
+    try:
+        assert box.workdir == "/app/code"
+        result = box.execute("pwd; ls /app/code/module.py; echo $TESTBED", timeout_s=20)
+        assert result.output == "/app/code\n/app/code/module.py\n/app/code\n"
+        box.upload(b"new", "made")
+        assert box.download("/app/code/made", limit_bytes=9) == b"new"
+        assert box.execute("ls /testbed/module.py", timeout_s=20).returncode != 0
+    finally:
+        box.stop()
+
+
 def test_home_and_tmp_are_the_sandboxs_own(factory: SandboxFactory, sandbox: Sandbox) -> None:
     sandbox.execute("echo mine > ~/file; echo mine > /tmp/file", timeout_s=20)
     other = factory.start(ROW, purpose="rollout")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.benchmarks.rows import image_reference, load_rows
+from pipeline.benchmarks.rows import image_reference
+from pipeline.benchmarks.swe_bench.columns import load_rows
 from pipeline.benchmarks.toy.rows import toy_rows
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.prepare import rows_of

@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.benchmarks.rows import load_rows, row_sha256
+from pipeline.benchmarks.rows import row_sha256
+from pipeline.benchmarks.swe_bench.columns import load_rows
 from pipeline.fields.identity import SCIENCE, identity_of, marks_of, part_name, pins_of
 from pipeline.planning.config import known, sweep_spec
 from pipeline.records.lock import cells_of

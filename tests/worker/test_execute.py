@@ -112,7 +112,7 @@ def test_a_sandbox_that_does_not_start_is_its_failure(bench: Bench, planned) -> 
     rows = {key: {**row, "repo": "elsewhere/x"} for key, row in bench.rows.items()}
     record = execute_run(planned["full_history"], 1, replace(bench, rows=rows))
     assert record.failure_class is FailureClass.INFRA_SANDBOX
-    assert "only in an image" in record.failure
+    assert "no toy repository" in record.failure
 
 
 def test_a_defect_of_ours_is_never_the_agents(bench: Bench, planned) -> None:

@@ -9,17 +9,19 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.grading.environments import INSTALLED, WHEELS
+from pipeline.grading.evaluation import NEEDS_NETWORK, EvalSite, eval_site, evaluated
+from pipeline.grading.verdict import Grade
 from pipeline.host.process import run_command
 from pipeline.records.failure import GradeClass, SandboxError
 from pipeline.sandbox.local import LocalSandboxes
 from pipeline.spec.site import SiteSpec
-from pipeline.worker.evaluation import NEEDS_NETWORK, EvalSite, eval_site, evaluated
 from pipeline.worker.sandboxes import OpenSandboxes
 
 pytestmark = pytest.mark.skipif(
@@ -151,10 +153,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def graded(row: Any, patch: str, boxes: OpenSandboxes, site: EvalSite, timeout_s: float) -> Grade:
+    start = partial(boxes.started, row, "grade")
+    return evaluated(row, patch, start, site, timeout_s=timeout_s)
+
+
 def test_the_tools_of_the_image_build_what_isolation_could_not(sandboxes: Sandboxes) -> None:
-    grade = evaluated(
-        ROW, PATCH, sandboxes(with_backend=True), EvalSite(network=False), timeout_s=60
-    )
+    grade = graded(ROW, PATCH, sandboxes(with_backend=True), EvalSite(network=False), timeout_s=60)
     assert grade.grade_class is GradeClass.RESOLVED, grade.test_output
     assert grade.environment == INSTALLED.name
     assert "Successfully installed tiny-1" in grade.test_output
@@ -164,7 +169,7 @@ def test_staged_wheels_come_before_the_tools_of_the_image(
     sandboxes: Sandboxes, wheels: Path
 ) -> None:
     site = eval_site(SiteSpec(name="x", kind="local", network_grade=False, wheels=str(wheels)))
-    grade = evaluated(ROW, PATCH, sandboxes(), site, timeout_s=60)
+    grade = graded(ROW, PATCH, sandboxes(), site, timeout_s=60)
     assert grade.grade_class is GradeClass.RESOLVED, grade.test_output
     assert grade.environment == WHEELS.name
 
@@ -172,7 +177,7 @@ def test_staged_wheels_come_before_the_tools_of_the_image(
 def test_a_wrong_patch_is_unresolved_once_its_package_is_built(sandboxes: Sandboxes) -> None:
     wrong = PATCH.replace("+hello", "+good night")
     boxes = sandboxes(with_backend=True)
-    grade = evaluated(ROW, wrong, boxes, EvalSite(network=False), timeout_s=60)
+    grade = graded(ROW, wrong, boxes, EvalSite(network=False), timeout_s=60)
     assert grade.grade_class is GradeClass.UNRESOLVED
     assert grade.environment == INSTALLED.name
 
@@ -180,7 +185,7 @@ def test_a_wrong_patch_is_unresolved_once_its_package_is_built(sandboxes: Sandbo
 def test_where_nothing_works_it_is_our_failure_and_says_what_was_tried(
     sandboxes: Sandboxes,
 ) -> None:
-    grade = evaluated(ROW, PATCH, sandboxes(), EvalSite(network=False), timeout_s=60)
+    grade = graded(ROW, PATCH, sandboxes(), EvalSite(network=False), timeout_s=60)
     assert grade.grade_class is GradeClass.GRADE_INFRA
     assert grade.resolved is None
     assert grade.reason.startswith(f"{NEEDS_NETWORK}: official: ERROR: Could not find a version")
@@ -193,7 +198,7 @@ def test_where_nothing_works_it_is_our_failure_and_says_what_was_tried(
 def test_a_network_that_is_meant_to_work_and_does_not_is_found_out(sandboxes: Sandboxes) -> None:
     quick = EVAL_SCRIPT.replace("export ", "export PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=1 ")
     row = {**ROW, "eval_script": quick}
-    grade = evaluated(row, PATCH, sandboxes(with_backend=True), EvalSite(), timeout_s=60)
+    grade = graded(row, PATCH, sandboxes(with_backend=True), EvalSite(), timeout_s=60)
     assert grade.grade_class is GradeClass.RESOLVED
     assert grade.environment == INSTALLED.name
 
@@ -204,7 +209,7 @@ def test_an_installation_that_needs_nothing_is_evaluated_once_as_it_is(
     plain = EVAL_SCRIPT.replace("pip install -e .", "pip install --no-build-isolation -e .")
     row = {**ROW, "eval_script": plain}
     boxes = sandboxes(with_backend=True)
-    grade = evaluated(row, PATCH, boxes, EvalSite(network=False), timeout_s=60)
+    grade = graded(row, PATCH, boxes, EvalSite(network=False), timeout_s=60)
     assert grade.grade_class is GradeClass.RESOLVED
     assert grade.environment == "official"
 

@@ -5,7 +5,8 @@ could install the package for: a failure of ours, with what each attempt came to
 grading that ran out of time is the caller's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 from pipeline.grading.environments import EvalEnvironment, environments, wanted_network
 from pipeline.grading.harness import grade_patch
 from pipeline.grading.verdict import Grade, infra_failed
+from pipeline.protocols import Sandbox
 from pipeline.records.failure import SandboxError
 from pipeline.spec.site import SiteSpec
-from pipeline.worker.sandboxes import OpenSandboxes
+
+OpenSandbox = Callable[[], AbstractContextManager[Sandbox]]
+"""Gives a fresh sandbox that is stopped at the end of its `with`."""
 
 N_TRIES = 2
 """Of an evaluation that runs into the time limit, each in a fresh sandbox; of a gold patch also
@@ -57,7 +61,7 @@ def eval_site(site: SiteSpec) -> EvalSite:
 def evaluated(
     row: Mapping[str, Any],
     patch: str | None,
-    sandboxes: OpenSandboxes,
+    start: OpenSandbox,
     site: EvalSite,
     *,
     timeout_s: float,
@@ -72,7 +76,7 @@ def evaluated(
     """
     seconds, came_to, output = 0.0, [], ""
     for environment in site.environments:
-        with sandboxes.started(row, "grade") as sandbox:
+        with start() as sandbox:
             grade = grade_patch(
                 sandbox,
                 row,
