@@ -1,38 +1,37 @@
 """The plan: one row a run, in execution order, grouped into the blocks that workers claim."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.fields.kept import Kept, kept_fields
 from pipeline.records.lock import damaged_files_named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """One run that the sweep wants. The field names are the columns of plan.parquet."""
+    """One run that the sweep wants: a row of plan.parquet."""
 
-    run_id: str
-    block_id: str
-    position: int
-    """Place in the execution order; a block's runs stand together, in seeded random order."""
-    phase: int
-    """2: needs other arms' finished runs first."""
-    benchmark: str
-    instance_id: str
-    repo: str
-    model: str
-    agent: str
-    arm: str
-    seed: int
-    cell_digest: str
-    row_sha256: str
-    evidence: str
-    extension: int = 0
-    """0: planned at first; n: added by the n-th extension of the sweep."""
+    run_id: Annotated[str, Kept("The run: readable slug and a hash of its science")]
+    block_id: Annotated[str, Kept("The block: all arms of one instance, claimed together")]
+    position: Annotated[int, Kept("Place in the order of execution, from 0")]
+    phase: Annotated[int, Kept("1, or 2 for an arm that needs another arm's finished runs")]
+    benchmark: Annotated[str, Kept("Name of the benchmark")]
+    instance_id: Annotated[str, Kept("The benchmark task")]
+    repo: Annotated[str, Kept("Repository the task is about")]
+    model: Annotated[str, Kept("Name of the model's config")]
+    agent: Annotated[str, Kept("Name of the agent's config")]
+    arm: Annotated[str, Kept("Name of the arm")]
+    seed: Annotated[int, Kept("Replicate; a pair of arms shares it")]
+    cell_digest: Annotated[str, Kept("The cell's science, hashed; the lock has it in full")]
+    row_sha256: Annotated[str, Kept("Of the instance's row as canonical JSON")]
+    evidence: Annotated[str, Kept("live, sim or synthetic")]
+    extension: Annotated[int, Kept("0, or the relaunch that added the run")] = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +46,12 @@ class Block:
     runs: tuple[PlannedRun, ...]
 
 
-_COLUMN_TYPES = {int: pa.int32(), str: pa.string()}
+_COLUMN_TYPES: dict[type, pa.DataType] = {int: pa.int32(), str: pa.string()}
 PLAN_SCHEMA = pa.schema(
-    [pa.field(f.name, _COLUMN_TYPES[f.type], nullable=False) for f in fields(PlannedRun)]  # type: ignore[index]
+    [
+        pa.field(name, _COLUMN_TYPES[held], nullable=False)
+        for name, (held, _) in kept_fields(PlannedRun).items()
+    ]
 )
 
 

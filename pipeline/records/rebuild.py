@@ -8,7 +8,7 @@ tables or straight from a record; statistics over them are made elsewhere.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.fields.kept import kept_fields
 from pipeline.records.failure import FailureClass
 from pipeline.records.journal import frame_at, run_of
 from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
@@ -177,8 +178,7 @@ def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
     calls = tuple(map(call_from, tables.calls))
     used = {c.tools_sha256 for c in calls if c.tools_sha256 is not None}
     return RunRecord(
-        **{f.name: run[f.name] for f in fields(RunRecord) if f.name in run and f.name not in _SET},
-        failure_class=FailureClass(run["failure_class"]),
+        **{**_kept_in(run, RunRecord), "failure_class": FailureClass(run["failure_class"])},
         patch=patch_in(run) or "",
         limit_patch=patch_in(run, "limit_patch"),
         versions=json.loads(run["versions"] or "{}"),
@@ -191,8 +191,12 @@ def record_from(tables: RunTables, tools: Mapping[str, str]) -> RunRecord:
     )
 
 
-_SET = frozenset({"failure_class", "patch", "limit_patch", "versions", "extra"})
-"""Columns that hold a field in another form."""
+def _kept_in(row: Row, record_type: type) -> Row:
+    """Return the fields of a record that its row holds; the others keep their defaults.
+
+    Tables that an older version wrote lack the columns that came later.
+    """
+    return {n: row[n] for n in kept_fields(record_type) if row.get(n) is not None}
 
 
 def call_from(row: Row) -> CallRecord:
@@ -200,21 +204,14 @@ def call_from(row: Row) -> CallRecord:
     changes = json.loads(row["view_edits"] or "{}")
     own = changes.get("messages")
     choice = row["tool_choice"]
-    # Tables that an older version wrote lack the columns that came later.
-    same: dict[str, Any] = {
-        f.name: row.get(f.name) for f in fields(CallRecord) if f.name not in _CALL_SET
-    }
     return CallRecord(
-        **same,
+        **_kept_in(row, CallRecord),
         edits=tuple(map(edit_from, changes.get("edits", ()))),
         transient=tuple(map(edit_from, changes.get("transient", ()))),
         messages=None if own is None else tuple(own),
         tool_choice=None if choice is None else json.loads(choice),
         reply_tool_calls=tool_calls_from(row["reply_tool_calls"]),
     )
-
-
-_CALL_SET = frozenset({"edits", "transient", "messages", "tool_choice", "reply_tool_calls"})
 
 
 def trajectory_from(tables: RunTables) -> Trajectory:
@@ -227,22 +224,14 @@ def trajectory_from(tables: RunTables) -> Trajectory:
     return trajectory
 
 
-_MESSAGE_FIELDS = (
-    *("step_index", "role", "content", "reasoning", "tool_call_id", "tool", "command"),
-    *("returncode", "n_tokens", "reasoning_tokens", "n_lines", "dropped_bytes"),
-)
-
-
 def message_from(row: Row) -> Message:
     """Return the message of a row of `messages`."""
     return Message(
         index=row["message_index"],
         tool_calls=tool_calls_from(row["tool_calls"]),
-        # Tables that an older version wrote lack the columns that came later.
-        undecodable_bytes=row.get("undecodable_bytes") or 0,
         output=_output_from(row),
         output_start=row.get("output_start"),
-        **{name: row[name] for name in _MESSAGE_FIELDS},
+        **_kept_in(row, Message),
     )
 
 
@@ -254,14 +243,9 @@ def _output_from(row: Row) -> str | None:
     return content[start : start + length]
 
 
-_EVENT_FIELDS = (
-    *("message_index", "step_index", "action", "plan_step", "title", "status", "outcome"),
-)
-
-
 def event_from(row: Row) -> PlanEvent:
     """Return the plan event of a row of `plan_events`."""
-    return PlanEvent(**{name: row[name] for name in _EVENT_FIELDS})
+    return PlanEvent(**_kept_in(row, PlanEvent))
 
 
 def _decisions(calls: Sequence[Row]) -> Iterator[Decision]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pipeline.fields.kept import kept_values
 from pipeline.records.json_columns import json_text, tool_calls_text, view_edits_of
 from pipeline.records.patch import patch_cells
 from pipeline.records.pruning import prunings_of
@@ -31,14 +32,6 @@ def _peak(calls: Iterable[CallRecord]) -> int | None:
     return max((c.prompt_tokens for c in calls if c.prompt_tokens is not None), default=None)
 
 
-_SAME_NAME = (
-    *("run_id", "sweep", "benchmark", "instance_id", "repo", "model", "agent", "arm", "seed"),
-    *("block_id", "phase", "attempt", "exit_status", "failure", "loop", "template_dropped_tokens"),
-    *("wall_s", "tool_s", "gpu_s", "token_counter", "evidence", "started_at", "finished_at"),
-    *("worker", "node", "patch_sha256", "limit_patch_sha256", "oversize_patch_bytes", "commit"),
-)
-
-
 def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) -> Row:
     """Return the row of `runs`: sums over the answered calls whose values are known."""
     calls = [c for c in record.calls if c.answered]
@@ -47,8 +40,10 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
     others = [c for c in calls if c.kind not in (STEP, CLEANUP)]
     prunings = prunings_of(record)
     return {
-        **{name: getattr(record, name) for name in _SAME_NAME},
+        **kept_values(record),
         "failure_class": record.failure_class.value,
+        "patch_sha256": record.patch_sha256,
+        "limit_patch_sha256": record.limit_patch_sha256,
         **patch_cells("patch", record.patch),
         **patch_cells("limit_patch", record.limit_patch),
         "n_steps": len(steps),
@@ -97,21 +92,11 @@ def call_rows(record: RunRecord) -> Iterator[Row]:
         yield {
             "run_id": record.run_id,
             "call_index": index,
-            **{name: getattr(call, name) for name in _CALL_SAME_NAME},
+            **kept_values(call),
             "view_edits": view_edits_of(call),
             "tool_choice": None if call.tool_choice is None else json_text(call.tool_choice),
             "reply_tool_calls": tool_calls_text(call.reply_tool_calls),
         }
-
-
-_CALL_SAME_NAME = (
-    *("step_index", "kind", "message_count", "prompt_tokens", "cached_tokens", "lcp_tokens"),
-    *("lcp_exact", "lcp_block_tokens", "lcp_state_tokens", "spliced_tokens", "new_tokens"),
-    *("rebilled_tokens", "completion_tokens", "reasoning_tokens", "lone_surrogates"),
-    *("tools_sha256", "latency_s", "ttft_s", "finish_reason"),
-    *("request_seed", "temperature", "max_tokens", "retry_tokens", "error", "reply", "started_at"),
-    *("server_answer", "pruner_answer", "pruner_s"),
-)
 
 
 def message_rows(record: RunRecord) -> Iterator[Row]:
@@ -122,7 +107,7 @@ def message_rows(record: RunRecord) -> Iterator[Row]:
         yield {
             "run_id": record.run_id,
             "message_index": message.index,
-            **{name: getattr(message, name) for name in _MESSAGE_SAME_NAME},
+            **kept_values(message),
             "tool_calls": tool_calls_text(message.tool_calls),
             **_output_columns(message),
             "truncated": message.dropped_bytes > 0,
@@ -139,13 +124,6 @@ def _output_columns(message: Message) -> Row:
     return {"output_start": message.output_start, "output_length": len(message.output)}
 
 
-_MESSAGE_SAME_NAME = (
-    *("step_index", "role", "tool_call_id", "tool", "command", "returncode", "content"),
-    *("reasoning", "n_tokens", "reasoning_tokens", "n_lines", "dropped_bytes"),
-    "undecodable_bytes",
-)
-
-
 def plan_event_rows(record: RunRecord) -> Iterator[Row]:
     """Yield the rows of `plan_events`."""
     step_calls = {c.step_index: i for i, c in enumerate(record.calls) if c.kind == STEP}
@@ -154,10 +132,5 @@ def plan_event_rows(record: RunRecord) -> Iterator[Row]:
             "run_id": record.run_id,
             "event_index": index,
             "call_index": step_calls.get(event.step_index),
-            **{name: getattr(event, name) for name in _EVENT_SAME_NAME},
+            **kept_values(event),
         }
-
-
-_EVENT_SAME_NAME = (
-    *("step_index", "message_index", "action", "plan_step", "title", "status", "outcome"),
-)

@@ -8,8 +8,9 @@ nor the agent are known here.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pipeline.fields.kept import Kept
 from pipeline.records.failure import FailureClass
 from pipeline.records.patch import Patch, patch_bytes
 from pipeline.views.trajectory import Decision, Edit, Message, PlanEvent, ToolCall, Trajectory
@@ -35,51 +36,83 @@ class CallRecord:
     `edits`, `transient` and `messages` say what was sent: see docs/records.md on `view_edits`.
     """
 
-    step_index: int
-    kind: str
-    """A `CallKind` value."""
-    message_count: int
-    """Messages of the trajectory when the call was made."""
+    step_index: Annotated[int, Kept("Step it belongs to, from 1; a cleanup has the next step's")]
+    kind: Annotated[str, Kept("step, cleanup, summary, prune or judge")]
+    message_count: Annotated[int, Kept("Messages of the trajectory when the call was made")]
     edits: tuple[Edit, ...] = ()
     """The edits first in force at this call; they stay in force for all later calls."""
     transient: tuple[Edit, ...] = ()
     """Edits laid over the view for this call only."""
     messages: tuple[Mapping[str, Any], ...] | None = None
     """A conversation of its own, sent instead of the view."""
-    prompt_tokens: int | None = None
-    """None: there was no answer, or (imported runs) one whose usage was not recorded."""
-    cached_tokens: int | None = None
-    lcp_tokens: int | None = None
-    lcp_exact: bool | None = None
-    lcp_block_tokens: int | None = None
-    lcp_state_tokens: int | None = None
-    spliced_tokens: int | None = None
-    new_tokens: int | None = None
-    rebilled_tokens: int | None = None
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    lone_surrogates: int | None = None
-    """Characters of the reply that UTF-8 cannot hold; U+FFFD stands in their place."""
-    tools_sha256: str | None = None
-    """Key of `RunRecord.tools`."""
+    prompt_tokens: Annotated[
+        int | None, Kept("As the server reports; empty without an answer", "tokens")
+    ] = None
+    cached_tokens: Annotated[
+        int | None, Kept("Of these, from the server's cache, as it reports", "tokens")
+    ] = None
+    lcp_tokens: Annotated[
+        int | None, Kept("Longest prefix shared with an earlier call of the run", "tokens")
+    ] = None
+    lcp_exact: Annotated[
+        bool | None, Kept("True: that prefix was found on token ids; else estimated")
+    ] = None
+    lcp_block_tokens: Annotated[
+        int | None, Kept("The same, rounded down to the cache's block", "tokens")
+    ] = None
+    lcp_state_tokens: Annotated[
+        int | None,
+        Kept(
+            "Of it, up to the last whole block of an earlier prompt: what a hybrid model can reuse",
+            "tokens",
+        ),
+    ] = None
+    spliced_tokens: Annotated[
+        int | None,
+        Kept(
+            "Sent before in the same message, wherever it now stands: what splicing could reuse",
+            "tokens",
+        ),
+    ] = None
+    new_tokens: Annotated[
+        int | None, Kept("Outside the prefix and never sent before", "tokens")
+    ] = None
+    rebilled_tokens: Annotated[
+        int | None, Kept("Outside the prefix though sent before", "tokens")
+    ] = None
+    completion_tokens: Annotated[
+        int | None, Kept("As the server reports, reasoning included", "tokens")
+    ] = None
+    reasoning_tokens: Annotated[int | None, Kept("Of these, reasoning", "tokens")] = None
+    lone_surrogates: Annotated[
+        int | None, Kept("Characters of the reply that UTF-8 lacks, now U+FFFD")
+    ] = None
+    tools_sha256: Annotated[str | None, Kept("The tool list, found in table `tools`")] = None
     tool_choice: str | Mapping[str, Any] | None = None
-    latency_s: float | None = None
-    ttft_s: float | None = None
-    finish_reason: str | None = None
-    request_seed: int | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    retry_tokens: int = 0
-    error: str | None = None
-    reply: str | None = None
-    """The answer's text, where no message of the trajectory holds it (cleanup, format error)."""
+    latency_s: Annotated[float | None, Kept("Request to whole answer", "s")] = None
+    ttft_s: Annotated[float | None, Kept("Request to first token", "s")] = None
+    finish_reason: Annotated[str | None, Kept("As the server reports")] = None
+    request_seed: Annotated[int | None, Kept("Seed sent; the same for every arm of a pair")] = None
+    temperature: Annotated[float | None, Kept("As sent; empty: the model's own setting")] = None
+    max_tokens: Annotated[int | None, Kept("As sent", "tokens")] = None
+    retry_tokens: Annotated[
+        int, Kept("Prompt tokens of repeated requests before this one", "tokens")
+    ] = 0
+    error: Annotated[str | None, Kept("Why there is no answer, or why it was unusable")] = None
+    reply: Annotated[
+        str | None, Kept("The answer, where no message of the trajectory holds it")
+    ] = None
     reply_tool_calls: tuple[ToolCall, ...] = ()
-    server_answer: str | None = None
-    """JSON: what the policy asked the server along with the call (`kind`, `messages`), `answer`."""
-    pruner_answer: str | None = None
-    """JSON: what the arm's line pruner said of outputs just before the call (`outputs`)."""
-    pruner_s: float | None = None
-    started_at: float | None = None
+    server_answer: Annotated[
+        str | None, Kept("What a policy asked the server beside, and the answer", json=True)
+    ] = None
+    pruner_answer: Annotated[
+        str | None, Kept("What the arm's line pruner said before it, or its errors", json=True)
+    ] = None
+    pruner_s: Annotated[
+        float | None, Kept("Time the line pruner took for that; not in latency_s", "s")
+    ] = None
+    started_at: Annotated[float | None, Kept("When the request was sent", "unix s")] = None
 
     @property
     def answered(self) -> bool:
@@ -91,40 +124,48 @@ class CallRecord:
 class RunRecord:
     """Everything of one finished run. `run_rows` and its siblings turn it into table rows."""
 
-    run_id: str
-    sweep: str
-    benchmark: str
-    instance_id: str
-    repo: str
-    model: str
-    agent: str
-    arm: str
-    seed: int
-    block_id: str
-    phase: int = 1
-    attempt: int
-    exit_status: str
-    failure_class: FailureClass
-    failure: str | None = None
-    """For people: message and traceback of what went wrong."""
+    run_id: Annotated[str, Kept("The run: readable slug and a hash of its science")]
+    sweep: Annotated[str, Kept("Name of the sweep")]
+    benchmark: Annotated[str, Kept("Name of the benchmark")]
+    instance_id: Annotated[str, Kept("The benchmark task")]
+    repo: Annotated[str, Kept("Repository the task is about")]
+    model: Annotated[str, Kept("Name of the model's config")]
+    agent: Annotated[str, Kept("Name of the agent's config")]
+    arm: Annotated[str, Kept("Name of the arm")]
+    seed: Annotated[int, Kept("Replicate; a pair of arms shares it")]
+    block_id: Annotated[str, Kept("The block: all arms of one instance, claimed together")]
+    phase: Annotated[int, Kept("1, or 2 for an arm that needs another arm's finished runs")] = 1
+    attempt: Annotated[int, Kept("From 1; infrastructure failures before this one came earlier")]
+    exit_status: Annotated[str, Kept("The agent's own word for how it ended")]
+    failure_class: Annotated[FailureClass, Kept("How the run ended (failure classes below)")]
+    failure: Annotated[str | None, Kept("What went wrong, for people: message and traceback")] = (
+        None
+    )
     patch: Patch = ""
     """What the agent submitted."""
     limit_patch: Patch | None = None
     """The diff between the commit that the run began at and the tree that a limit left."""
-    oversize_patch_bytes: int | None = None
-    """Size of a patch, submitted or left at a limit, that was too large to keep."""
-    loop: bool = False
-    template_dropped_tokens: int | None = None
-    wall_s: float | None = None
-    tool_s: float | None = None
-    gpu_s: float | None = None
-    token_counter: str
-    evidence: str
-    started_at: float
-    finished_at: float
-    worker: str
-    node: str
-    commit: str | None = None
+    oversize_patch_bytes: Annotated[
+        int | None, Kept("Size of a patch over 32 MiB; it is not kept", "bytes")
+    ] = None
+    loop: Annotated[bool, Kept("Ten identical calls in a row were seen; a label, not an end")] = (
+        False
+    )
+    template_dropped_tokens: Annotated[
+        int | None, Kept("Reasoning the chat template left out", "tokens")
+    ] = None
+    wall_s: Annotated[float | None, Kept("First message to last", "s")] = None
+    tool_s: Annotated[float | None, Kept("Time in the sandbox's commands", "s")] = None
+    gpu_s: Annotated[float | None, Kept("The run's share of the server's busy time", "GPU s")] = (
+        None
+    )
+    token_counter: Annotated[str, Kept("What counted messages.n_tokens")]
+    evidence: Annotated[str, Kept("live, sim, synthetic or replay; they never mix")]
+    started_at: Annotated[float, Kept("Start", "unix s")]
+    finished_at: Annotated[float, Kept("End", "unix s")]
+    worker: Annotated[str, Kept("The worker attempt that ran it")]
+    node: Annotated[str, Kept("Host it ran on")]
+    commit: Annotated[str | None, Kept("Commit of the pipeline")] = None
     versions: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()

@@ -52,7 +52,10 @@ def table_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     for row in rows:
         if not known.issuperset(row):
             unknown = ", ".join(sorted(set(row) - known))
-            raise ValueError(f"table {table.name} has no column {unknown}; add it to columns.py")
+            raise ValueError(
+                f"table {table.name} has no column {unknown}: "
+                "mark the record's field `Kept`, or add it to columns.py"
+            )
         for name, values in columns.items():
             values.append(row.get(name))
     arrays = [pa.array(columns[f.name], type=f.type) for f in schema]
@@ -75,7 +78,8 @@ def check_version(schema: pa.Schema, where: str) -> None:
 
 _HEAD = """# Records: every table and column
 
-Made from `pipeline/records/columns.py` by `python -m pipeline.records.schema > docs/records.md`.
+Made by `python -m pipeline.records.schema > docs/records.md` from the records' fields and
+`pipeline/records/columns.py`.
 Columns are added, never renamed. An empty cell is unknown (SQL null), never 0.
 
 Workers write one append-only **journal** each (`journals/NAME.journal`): a checksummed frame per

@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pipeline.fields.kept import Kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,27 +28,22 @@ class Message:
     """One message of the trajectory, with its text as it arrived."""
 
     index: int
-    step_index: int
-    """0 for the system and task messages; a step's messages share its number, from 1."""
-    role: str
-    """`system`, `user`, `assistant` or `tool`."""
-    content: str
-    reasoning: str | None = None
+    step_index: Annotated[int, Kept("0 for system and task, then the step's, from 1")]
+    role: Annotated[str, Kept("system, user, assistant or tool")]
+    content: Annotated[str, Kept("The text")]
+    reasoning: Annotated[str | None, Kept("The assistant's reasoning")] = None
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    tool: str | None = None
-    """The tool this message is the result of (`bash`, `planctl`, ...); None otherwise."""
-    command: str | None = None
-    """The action whose output this is: a shell command, or a tool's arguments as JSON."""
-    returncode: int | None = None
-    n_tokens: int = 0
-    """Tokens of the content and tool calls, reasoning aside; by `runs.token_counter`."""
-    reasoning_tokens: int = 0
-    n_lines: int = 0
-    dropped_bytes: int = 0
-    """Bytes of raw output that exceeded the byte limit and were never kept."""
-    undecodable_bytes: int = 0
-    """Bytes of raw output that are no UTF-8: replacement characters stand in their place."""
+    tool_call_id: Annotated[str | None, Kept("The call this message answers")] = None
+    tool: Annotated[str | None, Kept("The tool whose output this is (bash, planctl, ...)")] = None
+    command: Annotated[str | None, Kept("The command, or a tool's arguments as JSON")] = None
+    returncode: Annotated[
+        int | None, Kept("The command's; -1 when it was killed at its time limit")
+    ] = None
+    n_tokens: Annotated[int, Kept("Content and tool calls, by runs.token_counter", "tokens")] = 0
+    reasoning_tokens: Annotated[int, Kept("Of the reasoning, by the same", "tokens")] = 0
+    n_lines: Annotated[int, Kept("Lines of the content", "lines")] = 0
+    dropped_bytes: Annotated[int, Kept("So much of it", "bytes")] = 0
+    undecodable_bytes: Annotated[int, Kept("Of the output, no UTF-8; kept as U+FFFD", "bytes")] = 0
     output: str | None = None
     """What the action printed, before any template; None where nothing ran or nobody kept it."""
     output_start: int | None = None
@@ -127,16 +124,13 @@ def merged(standing: Edits, new: Iterable[Edit]) -> dict[tuple[int, Part], Edit]
 class PlanEvent:
     """One legal change of the agent's plan."""
 
-    message_index: int
-    """Of the result message that reports it."""
-    step_index: int
-    action: str
-    """`set`, `start`, `complete`, `add`, `drop` or `rename`."""
-    plan_step: int
-    """The plan step's number, from 1; 0 for `set`."""
-    title: str
-    status: str
-    outcome: str = ""
+    message_index: Annotated[int, Kept("The result message that reports it")]
+    step_index: Annotated[int, Kept("Its step")]
+    action: Annotated[str, Kept("set, start, complete, add, drop or rename")]
+    plan_step: Annotated[int, Kept("The plan step's number, from 1; 0 for set")]
+    title: Annotated[str, Kept("The plan step's title")]
+    status: Annotated[str, Kept("The plan step's status afterwards")]
+    outcome: Annotated[str, Kept("The agent's one line on a completed step")] = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

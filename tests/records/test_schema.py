@@ -1,8 +1,12 @@
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
-from pipeline.records.columns import PLAN, RUNS, TABLES
+from pipeline.fields.kept import Kept, kept_values
+from pipeline.records.columns import PLAN, RUNS, TABLES, Column, columns_of
+from pipeline.records.failure import GradeClass
 from pipeline.records.plan import PLAN_SCHEMA
 from pipeline.records.schema import (
     SCHEMA_VERSION,
@@ -12,33 +16,24 @@ from pipeline.records.schema import (
     schema_of,
     table_of,
 )
+from tests.records import freeze
 
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"
 
-PROMISED = {
-    "runs": """run_id sweep benchmark instance_id repo model agent arm seed block_id attempt
-        exit_status failure_class n_steps n_calls input_tokens cached_tokens output_tokens
-        reasoning_tokens cleanup_input_tokens cleanup_output_tokens aux_input_tokens
-        aux_output_tokens peak_context_tokens n_observations n_pruned pruned_tokens n_cleanups loop
-        template_dropped_tokens retry_tokens wall_s model_s tool_s gpu_s token_counter evidence
-        started_at finished_at worker node patch patch_sha256 limit_patch commit versions""",
-    "calls": """run_id call_index step_index kind prompt_tokens cached_tokens lcp_tokens
-        lcp_block_tokens new_tokens rebilled_tokens completion_tokens reasoning_tokens view_edits
-        tools_sha256 tool_choice latency_s ttft_s finish_reason request_seed error started_at""",
-    "messages": """run_id message_index step_index role tool_calls tool_call_id tool command
-        returncode content reasoning n_tokens n_lines truncated pruned_at_call replaced_by""",
-    "plan_events": "run_id call_index step_index action plan_step title status",
-    "grades": """run_id instance_id attempt resolved grade_class patch_exists patch_applied
-        f2p_passed f2p_total p2p_passed p2p_total harness_version image_digest patch_sha256 seconds
-        report""",
-    "server": """worker sampled_at running waiting kv_usage prompt_tokens generation_tokens
-        prefix_queries prefix_hits preemptions gpu_util gpu_mem""",
-}
+
+def test_published_columns_are_as_they_were_published() -> None:
+    now = freeze.schemas()
+    changed = [
+        f"{table}.{name}: {was} -> {now.get(table, {}).get(name)}"
+        for table, columns in freeze.golden().items()
+        for name, was in columns.items()
+        if now.get(table, {}).get(name) != was
+    ]
+    assert changed == [], "columns are never renamed or retyped; add one with another name"
 
 
-@pytest.mark.parametrize("name", PROMISED)
-def test_every_promised_column_is_there(name: str) -> None:
-    assert set(PROMISED[name].split()) <= set(schema_of(TABLES[name]).names)
+def test_new_columns_are_published_with_the_golden_schema() -> None:
+    assert freeze.schemas() == freeze.golden(), "run: python -m tests.records.freeze"
 
 
 def test_the_page_in_docs_is_the_one_the_columns_make() -> None:
@@ -52,6 +47,29 @@ def test_every_column_is_named_once_and_explained() -> None:
         names = [c.name for c in table.columns]
         assert len(names) == len(set(names))
         assert all(c.doc for c in table.columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """A record with a field of each kind."""
+
+    kilograms: Annotated[float | None, Kept("On the scale", "kg")] = None
+    kind: Annotated[GradeClass, Kept("Which")] = GradeClass.RESOLVED
+    answer: Annotated[str, Kept("As JSON", json=True)] = "{}"
+    hands: tuple[str, ...] = ()
+
+
+def test_a_kept_field_is_a_column_with_its_type_unit_and_meaning() -> None:
+    assert columns_of(Weighing) == (
+        Column("kilograms", "float", "kg", "On the scale"),
+        Column("kind", "string", "", "Which"),
+        Column("answer", "json", "", "As JSON"),
+    )
+
+
+def test_a_kept_field_fills_its_column_and_others_do_not() -> None:
+    cells = kept_values(Weighing(kilograms=2.5, hands=("left",)))
+    assert cells == {"kilograms": 2.5, "kind": "resolved", "answer": "{}"}
 
 
 def test_the_plan_has_the_documented_columns() -> None:
