@@ -21,7 +21,7 @@ from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box
 from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, workdir_of
-from pipeline.sandbox.runtime import CONTROL, LAYERS, LAYOUTS, Layout, Runtime
+from pipeline.sandbox.runtime import CONTROL, LAYERS, LAYOUTS, Layout, Runtime, says_no_bash
 from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.templates import Templates
 
@@ -105,6 +105,17 @@ class ApptainerSandboxes:
             DiskError: no room.
         """
         sif = self._images.sif_for(row)
+        try:
+            return self._started(row, sif, purpose)
+        except SandboxError as error:
+            if says_no_bash(str(error)):
+                raise SandboxError(
+                    f"{sif}: the image has no bash, in which every command and every evaluation "
+                    "script runs: install it in the image and stage that"
+                ) from error
+            raise SandboxError(f"{sif}: {error}") from error
+
+    def _started(self, row: Mapping[str, Any], sif: Path, purpose: Purpose) -> Box:
         template, held = self._templates.hold(sif, self._images.sif_digest(row))
         try:
             layout = self._chosen_layout(template)
@@ -113,7 +124,13 @@ class ApptainerSandboxes:
             os.close(held)
             raise
         shell = _Container(folder, self._runtime, held=held)
-        box = Box(shell, workdir=workdir_of(row), limits=self._limits)
+        box = Box(
+            shell,
+            workdir=workdir_of(row),
+            limits=self._limits,
+            # Tests are graded in the image's own locale, whatever it prints.
+            mend_locale=purpose == "rollout",
+        )
         try:
             self._fill(shell, row, template, layout, purpose)
             shell.prepare(

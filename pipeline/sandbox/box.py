@@ -55,7 +55,13 @@ class Box:
     """A started sandbox; see `pipeline.protocols.Sandbox`."""
 
     def __init__(
-        self, shell: GroupShell, *, workdir: str, limits: Limits, paths: Paths | None = None
+        self,
+        shell: GroupShell,
+        *,
+        workdir: str,
+        limits: Limits,
+        paths: Paths | None = None,
+        mend_locale: bool = False,
     ) -> None:
         self.workdir = workdir
         self._folder = shell.folder
@@ -64,17 +70,19 @@ class Box:
         self._paths = paths or Paths({})
         self._inner_workdir = self._paths.to_host(workdir)
         self._resident = Resident(self._control, shell, workdir=self._inner_workdir, limits=limits)
+        self._mend_locale = mend_locale
         self._stopped = False
 
     def open(self) -> None:
         """Start the shell; without success nothing of the sandbox is left.
 
         Raises:
-            SandboxError: it did not start.
+            SandboxError: it did not start, or cannot be kept from printing by itself.
             DiskError: no room.
         """
         try:
             self._resident.start()
+            self._resident.silence(mend_locale=self._mend_locale)
         except BaseException:
             self.stop()
             raise

@@ -93,11 +93,18 @@ class LocalSandboxes:
             folders.discard(folder)
             raise
         if self.confined:
-            shell = _Confined(folder, workdir=workdir, network=self._network[purpose])
-            box = Box(shell, workdir=workdir, limits=self._limits)
+            shell: GroupShell = _Confined(folder, workdir=workdir, network=self._network[purpose])
+            paths = None
         else:
+            shell = _Plain(folder)
             paths = Paths({target: folder / name for name, target in _targets(workdir).items()})
-            box = Box(_Plain(folder), workdir=workdir, limits=self._limits, paths=paths)
+        box = Box(
+            shell,
+            workdir=workdir,
+            limits=self._limits,
+            paths=paths,
+            mend_locale=purpose == "rollout",
+        )
         box.open()
         return box
 

@@ -7,6 +7,7 @@ container run commands in the same way and with the same guarantees.
 
 import fcntl
 import os
+import secrets
 import selectors
 import struct
 import termios
@@ -30,6 +31,8 @@ _TICK_S = 0.5
 _REPLY_AFTER_KILL_S = 10.0
 _CHUNK_BYTES = 1 << 16
 _STOPPED = "this sandbox was stopped while a command ran"
+_SILENT = ":; cat /dev/null"
+"""Prints nothing, as a shell and as a program."""
 KILLED = -1
 """Return code of a command that was killed at a limit."""
 Limit = Literal["memory", "processes"]
@@ -89,6 +92,8 @@ class Resident:
         self._pipes: dict[str, int] = {}
         self._background: set[int] = set()
         self._infrastructure: frozenset[ProcessIdentity] = frozenset()
+        self._locale = ""
+        self._mark = ""
 
     def start(self) -> None:
         """Return once the shell is ready for its first command.
@@ -108,18 +113,53 @@ class Resident:
         except OSError as error:
             raise folders.failed("the sandbox cannot make its control folder", error) from error
         control = self._shell.control
-        self._shell.launch(["bash", f"{control}/runner", control, self._workdir, self._shell.scope])
+        how = [self._workdir, self._shell.scope, self._locale, self._mark]
+        self._shell.launch(["bash", f"{control}/runner", control, *how])
         if self._read_reply(time.monotonic() + self._limits.start_timeout_s) != b"ready\n":
             raise SandboxError(f"the sandbox's shell did not start: {self._shell.log_tail()}")
         self._infrastructure = kin.identities(kin.family(self._shell.roots()))
         self._shell.ready()
+
+    def silence(self, *, mend_locale: bool) -> None:
+        """Return once a command that prints nothing has no output.
+
+        An image may print a line whenever a shell starts, as for a locale that it lacks; every
+        output would begin with it, a submission's too. `mend_locale` allows another locale to be
+        set; otherwise, and where that does not help, what precedes a command's own output is cut
+        off at a mark.
+
+        Raises:
+            SandboxError: nothing helps, or the shell did not start again.
+        """
+        noise = self._noise()
+        if noise and mend_locale:
+            self._locale = "C.UTF-8"
+            self.start()
+            noise = self._noise()
+        if noise:
+            self._locale = ""
+            self._mark = secrets.token_hex(16)
+            self.start()
+            noise = self._noise()
+        if noise:
+            raise SandboxError(
+                f"a command that prints nothing prints {noise.strip()[:300]!r}: mend what the "
+                "image runs when a program starts (BASH_ENV, LD_PRELOAD, /root/.bashrc, its locale)"
+            )
+
+    def _noise(self) -> str:
+        return self.execute(_SILENT, timeout_s=self._limits.start_timeout_s).output
 
     def execute(
         self, command: str, *, timeout_s: float, whole_after: bytes | None = None
     ) -> CommandResult:
         """Run `command` and return what it left; see `pipeline.protocols.Sandbox.execute`."""
         with self._lock:
-            output = OutputStream(self._limits.output_bytes, whole_after=whole_after)
+            output = OutputStream(
+                self._limits.output_bytes,
+                whole_after=whole_after,
+                begins_after=self._mark.encode(),
+            )
             return self._execute(command, timeout_s, f"profile {self._workdir}", output)
 
     def execute_ours(self, command: str, *, timeout_s: float) -> CommandResult:

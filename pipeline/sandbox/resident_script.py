@@ -9,9 +9,10 @@ If the owner dies, its end of the `life` FIFO closes and the watcher here kills 
 """
 
 RUNNER = r"""
-control=$1 workdir=$2 scope=$3
+control=$1 workdir=$2 scope=$3 locale=$4 mark=$5
 exec 3<"$control/commands" 4>"$control/replies" || exit 1
 [ -r "$control/environment" ] && . "$control/environment"
+[ -n "$locale" ] && export LC_ALL="$locale"
 
 # Activate once what every command would activate, and keep it: conda alone takes 0.2 s.
 if [ -n "$SANDBOX_PROFILE" ]; then
@@ -25,6 +26,15 @@ if [ -n "$SANDBOX_PROFILE" ]; then
     printf '[ %q -nt %q ] && . %q\n' "$SANDBOX_PROFILE" "$control/profile" "$SANDBOX_PROFILE"
     declare -f
   } >"$control/profile"
+  export BASH_ENV=$control/profile
+fi
+if [ -n "$mark" ]; then
+  if [ -n "$BASH_ENV" ] && [ "$BASH_ENV" != "$control/profile" ]; then
+    printf '. %q\n' "$BASH_ENV" >"$control/profile"
+  fi
+  # Printed last of what a shell does before its command: what came before is the image's noise.
+  printf '[ -n "$SANDBOX_MARK" ] && { printf %%s "$SANDBOX_MARK"; unset SANDBOX_MARK; }\n' \
+    >>"$control/profile"
   export BASH_ENV=$control/profile
 fi
 unset SANDBOX_PROFILE OLDPWD
@@ -69,8 +79,9 @@ while read -r number how directory <&3; do
       exit 126
     }
     export SANDBOX_COMMAND=$number
+    [ -n "$mark" ] && export SANDBOX_MARK=$mark
     unset OLDPWD
-    [ "$how" = plain ] && unset BASH_ENV
+    [ "$how" = plain ] && unset BASH_ENV SANDBOX_MARK
     exec $session bash -c "$order" bash ${long:+"$control/order.$number"}
   ) </dev/null >"$control/out.$number" 2>&1 &
   wait $!
@@ -78,4 +89,5 @@ while read -r number how directory <&3; do
 done
 end_all
 """
-"""Arguments: control folder, working directory, and `namespace` or `tree` (how far to kill)."""
+"""Arguments: control folder, working directory, `namespace` or `tree` (how far to kill), a locale
+to set, and a mark to print before each command's output; the last two may be empty."""

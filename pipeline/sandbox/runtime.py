@@ -8,6 +8,7 @@ cannot remove a folder of the image. Starts nothing that lasts: see `apptainer.p
 """
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -168,6 +169,12 @@ class Runtime:
             folders.raise_if_full(root.parent)
             raise SandboxError(f"cannot copy {template}: {done.text.strip()[-1000:]}")
         (root / CONTROL.strip("/")).mkdir(exist_ok=True)
+
+
+def says_no_bash(complaint: str) -> bool:
+    """Return whether a runtime complains that an image lacks bash."""
+    found = re.search(r'"?bash"?:? (?:executable file )?(?:not found|No such file)', complaint)
+    return found is not None
 
 
 def find_runtime() -> str:
