@@ -12,7 +12,7 @@ MODELS := .cache/models
 SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
 PYTEST_WORKERS ?= 2
 
-.PHONY: help setup dev pruner demo test check format test-system test-pruner test-gpu serve constraints clean
+.PHONY: help setup dev pruner demo test check format test-system test-faults test-pruner test-gpu serve constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 
 test-system: $(VENV)/.dev ## Tests on the real Slurm, Apptainer and vLLM that are here (REQUIRE=slurm,apptainer,vllm)
 	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/system -m "slurm or apptainer or vllm"
+
+test-faults: $(VENV)/.dev ## Kill, cancel, requeue, fill the disk: workers here, and jobs where Slurm is (REQUIRE=slurm)
+	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/worker/test_faults.py tests/worker/test_slurm_end.py tests/system/test_slurm_faults.py
 
 test-pruner: $(VENV)/.pruner ## Tests that need the extra `pruner` (PyTorch); REQUIRE=torch: its absence fails them
 	REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners)

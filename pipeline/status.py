@@ -1,6 +1,9 @@
 """Show how far a sweep is: progress per cell, rates, time left, failures by class, the queue.
 
-Solve rates by arm are not shown: nobody looks before the sweep is complete (use pipeline.analyze).
+Says what keeps a sweep from getting on, with the line that helps. Solve rates by arm are not shown:
+nobody looks before the sweep is complete (use pipeline.analyze).
+
+With --watch the exit status is 0 once all is done, and 1 when nothing is left to wait for before.
 """
 
 import argparse
@@ -10,17 +13,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
-from pipeline.host.slurm import JobState, job_states
-from pipeline.planning.display import counted, status_view
-from pipeline.planning.progress import Progress, progress_of
-from pipeline.planning.submit import submissions
+from pipeline.planning.display import situation_view
+from pipeline.planning.situation import Situation, situation_of
 from pipeline.records.layout import Layout
-from pipeline.records.lock import LockError, read_lock
+from pipeline.records.lock import Lock, LockError, read_lock
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 
@@ -29,58 +30,46 @@ def main(arguments: Sequence[str]) -> int:
     """Run the door; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.status", description=__doc__)
     parser.add_argument("results", type=Path, help="the results folder")
-    parser.add_argument("--watch", action="store_true", help="keep showing until it is complete")
+    parser.add_argument("--watch", action="store_true", help="keep showing until it is over")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds (default 5)")
     options = parser.parse_args(arguments)
     layout = Layout(options.results)
     try:
-        read_lock(layout.lock)
-        return _show(layout, options)
+        return _show(layout, read_lock(layout.lock), options)
     except LockError as error:
         print(f"status: {error}", file=sys.stderr)
         return 2
 
 
-def _show(layout: Layout, options: argparse.Namespace) -> int:
+def _show(layout: Layout, lock: Lock, options: argparse.Namespace) -> int:
     runs, states = read_plan(layout.plan), States(layout)
     if options.json:
-        progress = progress_of(layout, runs, states)
-        print(json.dumps({**asdict(progress), "queue": queue(layout)}, indent=2))
+        now = situation_of(layout, lock, runs, states)
+        print(json.dumps(_plain(now), indent=2))
         return 0
     console = Console(highlight=False)
     if not options.watch:
-        console.print(_page(layout, progress_of(layout, runs, states)))
+        console.print(situation_view(situation_of(layout, lock, runs, states)))
         return 0
     try:
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                progress = progress_of(layout, runs, states)
-                live.update(_page(layout, progress), refresh=True)
-                if progress.all_run and progress.all_graded:
+                now = situation_of(layout, lock, runs, states)
+                live.update(situation_view(now), refresh=True)
+                if now.is_complete:
                     return 0
+                if not now.is_under_way:
+                    return 1
                 time.sleep(options.every)
     except KeyboardInterrupt:
         return 130
 
 
-def queue(layout: Layout) -> dict[str, int]:
-    """Return how many Slurm jobs of this folder are in which state."""
-    job_ids = [
-        job["job_id"]
-        for record in submissions(layout)
-        if record["kind"] == "slurm"
-        for job in record["jobs"]
-    ]
-    states = job_states(job_ids)
-    return {state.value: n for state in JobState if (n := sum(s is state for s in states.values()))}
-
-
-def _page(layout: Layout, progress: Progress) -> RenderableType:
-    jobs = queue(layout)
-    if not jobs:
-        return status_view(progress)
-    return Group(status_view(progress), Text("queue: " + counted(jobs)))
+def _plain(now: Situation) -> dict[str, Any]:
+    """Return the situation as one JSON object; what is of the sweep itself is at its top."""
+    rest = {key: value for key, value in asdict(now).items() if key != "progress"}
+    return {**asdict(now.progress), **rest}
 
 
 if __name__ == "__main__":

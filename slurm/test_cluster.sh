@@ -92,7 +92,7 @@ GresTypes=gpu
 CONF
     if [ "$option" = --accounting ]; then
       printf '%s\n' AccountingStorageType=accounting_storage/slurmdbd AccountingStorageHost=localhost \
-        AccountingStoragePort=16819 AccountingStorageTRES=gres/gpu JobCompType=jobcomp/none
+        AccountingStoragePort=16819 AccountingStorageTRES=gres/gpu AccountingStorageEnforce=limits JobCompType=jobcomp/none
     else
       printf '%s\n' AccountingStorageType=accounting_storage/none JobCompType=jobcomp/none
     fi

@@ -5,6 +5,7 @@ answered makes a job ENDED.
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -52,6 +53,32 @@ def job_states(job_ids: Iterable[str]) -> dict[str, JobState]:
         job_id: listed.get(job_id, listed.get(job_id.partition("_")[0], JobState.ENDED))
         for job_id in wanted
     }
+
+
+def pending_reasons(job_ids: Iterable[str]) -> dict[str, str]:
+    """Return why those of the jobs that wait do, in Slurm's words; empty where it does not say."""
+    text = slurm_answer(
+        [
+            *("squeue", "--noheader", "--array", "--user", str(os.getuid())),
+            *("--states", "PENDING", "--format=%i %r"),
+        ]
+    )
+    wanted = set(job_ids)
+    pairs = (line.strip().partition(" ") for line in (text or "").splitlines())
+    return {job_id: reason.strip() for job_id, _, reason in pairs if job_id in wanted}
+
+
+def ending(job_id: str) -> str | None:
+    """Return how a job ended and why, in Slurm's words; None where it has forgotten the job."""
+    shown = slurm_answer(["scontrol", "show", "job", job_id])
+    if shown is not None:
+        found = dict(re.findall(r"\b(JobState|Reason)=(\S+)", shown))
+        words = [found.get("JobState"), found.get("Reason")]
+    else:
+        asked = ["sacct", "-nXP", "--jobs", job_id, "--format=State,Reason"]
+        words = list((slurm_answer(asked) or "").strip().partition("\n")[0].split("|"))
+    said = [word for word in words if word and word != "None"]
+    return ", ".join(said) or None
 
 
 def _squeue() -> dict[str, JobState] | None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.planning.progress import Progress
+from pipeline.planning.situation import GpuHours, Situation
 from pipeline.records.plan import PlannedRun
 
 PLAIN_EVERY_S = 10.0
@@ -73,7 +74,7 @@ def live_view(phase: str, progress: Progress) -> RenderableType:
 
 
 def status_view(progress: Progress) -> RenderableType:
-    """Return the page that `status` shows."""
+    """Return the progress of a sweep, cell by cell."""
     table = Table(title=None, header_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in ("model", "agent", "arm", "seed"):
         table.add_column(column)
@@ -95,6 +96,26 @@ def status_view(progress: Progress) -> RenderableType:
         for name in progress.damaged_journals
     ]
     return Group(table, *lines)
+
+
+def situation_view(now: Situation) -> RenderableType:
+    """Return the page that `status` shows."""
+    parts: list[RenderableType] = [status_view(now.progress)]
+    if now.queue:
+        reasons = f" (pending: {counted(now.pending)})" if now.pending else ""
+        parts.append(Text("queue: " + counted(now.queue) + reasons))
+    if now.gpu_hours.used or now.gpu_hours.left:
+        parts.append(Text(gpu_hours_line(now.gpu_hours)))
+    for finding in now.findings:
+        parts.append(Text(finding.what, style="yellow"))
+        parts.append(Text(f"-> {finding.do}"))
+    return Group(*parts)
+
+
+def gpu_hours_line(hours: GpuHours) -> str:
+    """Return what a sweep has used of GPUs, will use and may use, in one line."""
+    cap = "" if hours.cap is None else f", {hours.cap:,.1f} allowed"
+    return f"GPU-hours: {hours.used:,.1f} used, about {hours.left:,.1f} for what is open{cap}"
 
 
 def worker_line(worker: Mapping[str, Any]) -> str:

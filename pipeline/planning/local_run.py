@@ -5,7 +5,6 @@ was killed leaves its claims to the next one, so the loop here only looks at wha
 """
 
 import contextlib
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
+from pipeline.planning.job_log import error_in, tail_of
 from pipeline.planning.progress import Progress, progress_of, stopped_workers
 from pipeline.planning.slurm_site import JobRequest
 from pipeline.planning.submit import (
@@ -134,15 +134,7 @@ def _one_round(
 
 
 def _last_words(job: Any) -> str:
-    """Return the error that ended a worker, on one line; empty where there was none."""
-    log = job.paths.stdout
-    text = log.read_text("utf-8", "replace") if log.exists() else ""
-    # Our own words first: they quote what they follow from, another program's traceback perhaps.
-    for pattern in (r"(?m)^pipeline\.[\w.]+: ", r"(?m)^[\w.]+(?:Error|Exception): "):
-        raised = list(re.finditer(pattern, text))
-        if raised:
-            return " ".join(text[raised[-1].end() :].split())
-    return ""
+    return error_in(tail_of(job.paths.stdout) or "")
 
 
 def _watched(

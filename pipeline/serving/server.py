@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.host.log import say
+from pipeline.host.owned_folder import owned_folder
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ContextOverflowError, ServerError
-from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
 from pipeline.serving.connections import fetched
@@ -40,6 +40,7 @@ HEALTH_TIMEOUT_S = 3.0
 METRICS_TIMEOUT_S = 10.0
 START_POLL_S = 0.25
 PORT_TRIES = 4
+CACHE_PREFIX = "planprune-vllm-"
 
 
 class ServerStoppedError(ServerError):
@@ -91,7 +92,8 @@ class VllmServer:
         self._failure: str | None = None
         self._watcher: threading.Thread | None = None
         self._unwatch = threading.Event()
-        self._cache = fresh_cache(scratch)
+        # Of this server alone: compiled kernels that servers shared have been corrupted.
+        self._cache = owned_folder(CACHE_PREFIX, scratch)
         try:
             self._start()
         except BaseException:

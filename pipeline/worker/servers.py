@@ -7,8 +7,8 @@ started and watched is `pipeline.serving.server`; the simulated agent is a proce
 import contextlib
 import json
 import os
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.benchmarks.toy.recipes import load_recipes
+from pipeline.host.owned_folder import owned_folder
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.host.proxies import Proxy, proxy_for
 from pipeline.records.failure import ServerError
@@ -23,6 +24,7 @@ from pipeline.spec.model import ModelSpec, SimSpec
 
 START_TIMEOUT_S = 60.0
 STOP_GRACE_S = 3.0
+SIM_PREFIX = "planprune-sim-"
 _POLL_S = 0.01
 
 
@@ -99,8 +101,8 @@ class SimServer:
             ServerError: it did not come up.
         """
         self._model, self._sim, self._log = model, sim, log
-        self._folder = tempfile.TemporaryDirectory(prefix="planprune-sim-")
-        self._recipes = Path(self._folder.name) / "recipes.json"
+        self._folder = owned_folder(SIM_PREFIX, None)
+        self._recipes = self._folder / "recipes.json"
         self._recipes.write_text(json.dumps(dict(recipes)), encoding="utf-8")
         self.generation = 0
         self.base_url = ""
@@ -133,7 +135,7 @@ class SimServer:
     def stop(self) -> None:
         """End the whole group and remove its files. May be called twice."""
         self._end()
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -141,7 +143,7 @@ class SimServer:
             child.stop(STOP_GRACE_S)
 
     def _start(self) -> None:
-        port_file = Path(self._folder.name) / f"port-{self.generation}"
+        port_file = self._folder / f"port-{self.generation}"
         argv = sim_argv(self._model, self._sim, self._recipes, port_file, parent_pid=os.getpid())
         self._child = start_group(argv, log=self._log)
         deadline = time.monotonic() + START_TIMEOUT_S

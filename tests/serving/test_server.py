@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from pipeline.host.environment import environment
-from pipeline.host.proctable import ProcessStat, all_processes, process_identity
+from pipeline.host.proctable import ProcessStat, all_processes
 from pipeline.records.failure import ServerError
-from pipeline.serving.cache_folder import fresh_cache
 from pipeline.serving.client import ping_model
 from pipeline.serving.parts import CHECKOUT, missing_parts
 from pipeline.serving.ports import FIRST_PORT, LANE_WIDTH, N_LANES, is_listening, take_lane
@@ -273,19 +272,6 @@ def test_silence_counts_from_the_last_answer():
     rule.seen(5, has_work=False, now_s=100.0)
     assert rule.silent(110.0) is None
     assert "did not answer for 11 s" in str(rule.silent(111.0))
-
-
-# --- its folder ----------------------------------------------------------------------------------
-def test_a_new_server_clears_away_what_a_killed_workers_server_left(tmp_path: Path):
-    ended = subprocess.Popen(["true"])
-    ticks = process_identity(os.getpid()).start_ticks
-    ended.wait()
-    dead = tmp_path / f"planprune-vllm-{ended.pid}-{ticks}-x" / "triton"
-    dead.mkdir(parents=True)
-    alive, other = fresh_cache(tmp_path), tmp_path / "planprune-vllm-notes"
-    other.mkdir()
-    again = fresh_cache(tmp_path)
-    assert {*tmp_path.iterdir()} == {alive, other, again}
 
 
 # --- before it is started ------------------------------------------------------------------------

@@ -21,10 +21,12 @@ from pipeline.compact import compact_door
 from pipeline.host.files import read_json
 from pipeline.host.process import run_command
 from pipeline.host.slurm import JobState, job_states
+from pipeline.planning.situation import Situation, situation_of
 from pipeline.planning.submit import submissions
 from pipeline.records.frames import FrameKind
 from pipeline.records.journal import scan
 from pipeline.records.layout import Layout
+from pipeline.records.lock import read_lock
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker import grade_job
@@ -202,6 +204,11 @@ class Sweep:
             f"{n_finished} runs are finished and one is in flight",
         )
         assert len(set(self.journaled())) < N_RUNS
+
+    def situation(self) -> Situation:
+        """Return what `status` would show now."""
+        plan, lock = read_plan(self.layout.plan), read_lock(self.layout.lock)
+        return situation_of(self.layout, lock, plan, States(self.layout))
 
     def rollout_jobs(self) -> list[str]:
         return self._jobs("rollout")

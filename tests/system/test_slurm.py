@@ -88,12 +88,13 @@ def test_what_sbatch_would_refuse_is_found_before_anything_is_written(
 def test_a_drain_finishes_what_is_in_flight_and_a_launch_goes_on(
     cluster: Cluster, sweeps: Sweeps, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    from pipeline import drain, status
+    from pipeline import drain
 
     sweep = sweeps(tmp_path, "cluster.rollout.n_tasks=1")
     assert sweep.launch() == 0
     sweep.wait_for_a_middle()
-    assert status.queue(sweep.layout) == {"pending": 1, "running": 1}
+    assert sweep.situation().queue == {"pending": 1, "running": 1}
+    assert sweep.situation().pending == {"Dependency": 1}
     flying = set(sweep.in_flight())
     assert drain.main([str(sweep.layout.root)]) == 0
     wait_for(lambda: not any("RUNNING" in job for job in cluster.queue()), "the worker stopped")
