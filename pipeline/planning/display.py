@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,11 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.planning.progress import Progress
+from pipeline.planning.progress import FailedRun, Progress
 from pipeline.planning.situation import GpuHours, Situation
 from pipeline.records.plan import PlannedRun
 
 PLAIN_EVERY_S = 10.0
+MAX_FAILED = 10
+"""Failed runs that the status page names."""
 
 
 class LiveDisplay:
@@ -88,6 +90,7 @@ def status_view(progress: Progress) -> RenderableType:
         lines.append(Text("runs by ending: " + counted(progress.failure_classes)))
     if progress.grade_classes and progress.all_graded:
         lines.append(Text("grades: " + counted(progress.grade_classes)))
+    lines += map(Text, failed_lines(progress.failed))
     lines += [Text(worker_line(worker)) for worker in progress.workers]
     if not progress.all_run:
         lines += [Text(stopped_line(worker), style="red") for worker in progress.stopped]
@@ -96,6 +99,17 @@ def status_view(progress: Progress) -> RenderableType:
         for name in progress.damaged_journals
     ]
     return Group(table, *lines)
+
+
+def failed_lines(failed: Sequence[FailedRun]) -> Iterator[str]:
+    """Yield the failed runs by id and class, and how to see what became of one."""
+    for run in failed[:MAX_FAILED]:
+        times = f", {run.attempts} times" if run.attempts > 1 else ""
+        yield f"failed: {run.run_id}  {run.failed_as}{times}"
+    if len(failed) > MAX_FAILED:
+        yield f"failed: {len(failed) - MAX_FAILED} more; --json lists them all"
+    if failed:
+        yield "why: python -m pipeline.show RESULTS RUN_ID"
 
 
 def situation_view(now: Situation) -> RenderableType:

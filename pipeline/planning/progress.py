@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.host.files import read_json
+from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
 from pipeline.records.states import RunState, States
@@ -31,6 +32,17 @@ class CellProgress:
     finished: int
     infra_failed: int
     graded: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRun:
+    """A run that did not end by itself, or whose grading did not."""
+
+    run_id: str
+    failed_as: str
+    """Its failure class, or else its grade's class."""
+    attempts: int
+    """Of ours that failed; 0 for a failure of the agent's own code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,8 @@ class Progress:
     stopped: Sequence[Mapping[str, Any]] = field(default=())
     """Workers that ended of what they could not mend, with the reason."""
     cells: Sequence[CellProgress] = field(default=())
+    failed: Sequence[FailedRun] = field(default=())
+    """Runs to look at, with `python -m pipeline.show`."""
     damaged_journals: Sequence[str] = field(default=())
 
     @property
@@ -91,8 +105,22 @@ def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> P
         workers=workers,
         stopped=stopped_workers(layout),
         cells=_cells(runs, of_plan),
+        failed=list(_failed(of_plan)),
         damaged_journals=sorted(states.damages),
     )
+
+
+def _failed(states: Sequence[RunState]) -> Iterator[FailedRun]:
+    for state in states:
+        ended, graded = state.failure_class, state.grade_class
+        if ended is not None and (ended.is_infra or ended is FailureClass.AGENT_ERROR):
+            yield FailedRun(
+                run_id=state.run_id, failed_as=ended.value, attempts=state.infra_attempts
+            )
+        elif graded is not None and graded in (GradeClass.GRADE_INFRA, GradeClass.GRADE_TIMEOUT):
+            yield FailedRun(
+                run_id=state.run_id, failed_as=graded.value, attempts=state.grade_attempts
+            )
 
 
 def live_workers(layout: Layout) -> list[dict[str, Any]]:

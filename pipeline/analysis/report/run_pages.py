@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import Environment, StrictUndefined
 
+from pipeline.analysis.behaviour.collect import Behaviour, collected
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.output import replace_file
 from pipeline.analysis.study import GroupStudy, Study
-from pipeline.records.layout import file_name
+from pipeline.analysis.tables import open_tables
+from pipeline.records.layout import Layout, file_name
 
 MAX_FLIPS = 10
 """Instances won, and instances lost, of each arm that get a pair of pages."""
@@ -34,21 +36,47 @@ def write_run_pages(
     run_ids = list(dict.fromkeys(r for group in study.groups for r in _runs_behind_flips(group)))
     if not run_ids:
         return {}
+    again = _fetched_again(study.behaviour, run_ids)
+    pages = {}
+    for run_id, page in _pages(connection, run_ids, again):
+        pages[run_id] = f"runs/{file_name(run_id)}.html"
+        replace_file(out / pages[run_id], page)
+    return pages
+
+
+def write_run_page(results: Path, run_id: str, out: Path) -> None:
+    """Write the page of one run of a results folder to the file `out`.
+
+    Raises:
+        KeyError: the tables do not have the run.
+    """
+    layout = Layout(results)
+    with open_tables(results) as connection:
+        query = "SELECT journal FROM runs WHERE run_id = ?"
+        found = connection.execute(query, [run_id]).fetchone()
+        if found is None:
+            raise KeyError(f"no run {run_id} in {layout.table_file('runs')}")
+        behaviour = collected(connection, [layout.table_part("messages", found[0])])
+        for _, page in _pages(connection, [run_id], _fetched_again(behaviour, [run_id])):
+            replace_file(out, page)
+
+
+def _pages(
+    connection: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[str],
+    again: Mapping[str, Mapping[int, int]],
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of each run that has messages."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["short"] = short_number
     source = files("pipeline.analysis.report").joinpath("run.html.j2").read_text("utf-8")
     template = environment.from_string(source)
     # One scan a table for all pages: a scan a page would read the sweep a hundred times over.
     rows = {name: _rows_by_run(connection, query, run_ids) for name, query in _QUERIES.items()}
-    again = _fetched_again(study, run_ids)
-    pages = {}
     for run_id in run_ids:
-        if rows["messages"][run_id]:
-            mine = {name: found[run_id] for name, found in rows.items()}
-            pages[run_id] = f"runs/{file_name(run_id)}.html"
-            page = template.render(**_shown(mine, again[run_id]))
-            replace_file(out / pages[run_id], page.encode())
-    return pages
+        mine = {name: found[run_id] for name, found in rows.items()}
+        if mine["messages"]:
+            yield run_id, template.render(**_shown(mine, again.get(run_id, {}))).encode()
 
 
 def _runs_behind_flips(study: GroupStudy) -> Iterator[str]:
@@ -74,7 +102,7 @@ def _runs_behind_flips(study: GroupStudy) -> Iterator[str]:
 _RUN = """
 SELECT r.run_id, r.instance_id, r.arm, r.model, r.seed, r.evidence, r.failure_class, r.n_steps,
   r.input_tokens, r.peak_context_tokens, r.n_pruned, r.pruned_tokens, r.patch, v.resolved
-FROM done r LEFT JOIN verdicts v USING (run_id) WHERE r.run_id IN (SELECT unnest(?))
+FROM runs r LEFT JOIN verdicts v USING (run_id) WHERE r.run_id IN (SELECT unnest(?))
 """
 
 _MESSAGES = """
@@ -140,10 +168,10 @@ def _rows_by_run(
     return found
 
 
-def _fetched_again(study: Study, run_ids: Sequence[str]) -> dict[str, dict[int, int]]:
+def _fetched_again(behaviour: Behaviour, run_ids: Sequence[str]) -> dict[str, dict[int, int]]:
     """Return by run, for each output that was read again, the first step that did so."""
     first: dict[str, dict[int, int]] = defaultdict(dict)
-    table = study.behaviour.refetches
+    table = behaviour.refetches
     if not table.num_rows:
         return first
     mine = table.filter(pc.is_in(table["run_id"], value_set=pa.array(run_ids)))
