@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.agent.arm_tool import ArmTool, ToolAnswer
+from pipeline.agent.arm_tool import ArmTool
 from pipeline.agent.caller import Caller, RequestIdentity
 from pipeline.agent.encoded_view import EncodedView
 from pipeline.agent.ending import EndedError, at_limit
@@ -21,6 +21,7 @@ from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.model import ModelSpec
+from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.policy import Policy, TokenCounter
 from pipeline.views.trajectory import Edit, Message, Part, PlanEvent, ToolCall, Trajectory
 
@@ -35,10 +36,10 @@ class ArmParts:
     policy: Policy
     plan: bool
     """Whether the agent has `planctl`."""
-    tools: Sequence[Mapping[str, Any]] = ()
-    """Schemas of the tools that the arm adds to the list."""
-    answer: ToolAnswer | None = None
-    """Answers these tools in ordinary turns; None refuses them."""
+    instructions: str = ""
+    """What the arm adds to the system message."""
+    tools: Sequence[OfferedTool] = ()
+    """The tools that the arm adds to the list."""
     pruner: LinePruner | None = None
     """Judges the lines of outputs, for arms that ask one."""
     asks_focus: bool = False
@@ -102,7 +103,7 @@ class Session:
             watch,
         )
         self._view = EncodedView(model.counter)
-        arm_tools = [ArmTool(schema, arm.answer, self.trajectory) for schema in arm.tools]
+        arm_tools = [ArmTool(tool, self.trajectory) for tool in arm.tools]
         offered = [*tools, *([PlanTool()] if arm.plan else []), *arm_tools]
         self.tools: Mapping[str, Tool] = {tool.name: tool for tool in offered}
         """Every tool of the run by name, in the order of the request's list."""

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from pipeline.arms.parameters import Parameters
+from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Count, Natural
 from pipeline.fields.identity import Science
 from pipeline.views import prune_tool
+from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.plan_steps import StepSpan, completed_in, step_of, step_spans, steps_left
 from pipeline.views.policy import Ask, AuxRequest, CallKind
 from pipeline.views.prune_tool import PruneAnswer
 from pipeline.views.shown import ShownTokens, acted_turns, is_removed, output_ids, shortened
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
 
-OPENING = (
-    "You have completed part of your plan. Pause coding for this response and review what you have"
-    " worked on. Decide which command outputs you no longer need for the remaining work and the"
-    " overall task."
+REVIEW = (
+    "Pause coding for this response and review what you have worked on. Decide which command"
+    " outputs you no longer need for the remaining work and the overall task."
 )
 NO_QUOTA = "There is no required amount to delete."
 COMMAND_CHARS = 60
@@ -49,38 +49,45 @@ class CleanupTurn(Parameters):
         return True
 
     @property
-    def tools(self) -> tuple[str, ...]:
+    def needs_plan(self) -> bool:
+        """True where the end of a plan step is the moment."""
+        return self.trigger == "plan_step"
+
+    @property
+    def keeps_note(self) -> bool:
+        """True where a note of the cleanup stays in the view."""
+        return False
+
+    @property
+    def acts_anytime(self) -> bool:
+        """True where `prune_observations` acts in an ordinary turn too."""
+        return False
+
+    @property
+    def opening(self) -> str:
+        """The first sentence of the question: what has just happened."""
+        if self.trigger == "every_k":
+            return "You have worked on the task for a while."
+        return "You have completed part of your plan."
+
+    @property
+    def tools(self) -> tuple[OfferedTool, ...]:
         """The tool with which the model answers."""
-        return (prune_tool.NAME,) if self.has_cleanup else ()
+        if not self.has_cleanup:
+            return ()
+        moment = (
+            f"every {self.every_k} turns"
+            if self.trigger == "every_k"
+            else "after a plan step is completed"
+        )
+        asked = None if self.acts_anytime else moment
+        return (prune_tool.prune_tool(keeps_note=self.keeps_note, asked=asked),)
 
     def without_plan(self, every_turns: int) -> Self:
         """Return the arm with cleanups after so many turns, where it waits for plan steps."""
-        if self.trigger == "every_k":
+        if not self.needs_plan:
             return self
         return replace(self, trigger="every_k", every_k=every_turns)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CleanupForm:
-    """How the question is put; the parameters of the arm that concern it."""
-
-    prompt_as: str = "tool_result"
-    tool_choice: str = "named"
-    plan_step_column: bool = True
-    text_mode: bool = False
-    """The model makes no tool calls: it is told to answer with one line."""
-    max_tokens: int | None = None
-
-    @classmethod
-    def of(cls, spec: CleanupTurn, *, text_mode: bool) -> Self:
-        """Return the form that an arm's parameters ask for."""
-        return cls(
-            prompt_as=spec.prompt_as,
-            tool_choice=spec.tool_choice,
-            plan_step_column=spec.plan_step_column,
-            text_mode=text_mode,
-            max_tokens=spec.max_tokens,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,43 +121,60 @@ def listing(
     return "\n".join(lines)
 
 
-def cleanup_prompt(outputs: str, *, text_mode: bool) -> str:
-    """Return the question with the listing of the live outputs."""
-    how = (
-        f"Answer with one line, {prune_tool.NAME} followed by their ids, for example"
-        f" `{prune_tool.NAME} 2 5`, or by nothing to keep everything."
-        if text_mode
-        else f"Call {prune_tool.NAME} with their ids, or with none to keep everything."
-    )
-    return f"{OPENING} {NO_QUOTA}\n{how}\nOutputs you can still see:\n{outputs}"
+class CleanupQuestion:
+    """The question as an arm puts it."""
 
+    def __init__(self, spec: CleanupTurn, context: PolicyContext, tokens: ShownTokens) -> None:
+        """Take the arm's parameters, the run's mode, and what counts the outputs."""
+        self._spec, self._text_mode, self._tokens = spec, context.text_mode, tokens
 
-def cleanup_request(
-    trajectory: Trajectory, edits: Edits, prompt: str, ids: Sequence[int], form: CleanupForm
-) -> AuxRequest:
-    """Return the cleanup call: the current view, with the question on its last result."""
-    last = trajectory.messages[-1]
-    if form.prompt_as == "user_message":
-        question = Edit(
-            message_index=len(trajectory.messages),
-            part=Part.INSERTED,
-            text=prompt,
-            reason="cleanup",
+    def prompt(self, trajectory: Trajectory, standing: Edits, live: Mapping[int, Message]) -> str:
+        """Return the question with the listing of the live outputs."""
+        has_steps = self._spec.plan_step_column and bool(trajectory.plan_events)
+        spans = step_spans(trajectory) if has_steps else None
+        outputs = listing(live, standing, tokens=self._tokens, spans=spans)
+        how = self._in_text() if self._text_mode else self._in_call()
+        opening = f"{self._spec.opening} {REVIEW} {NO_QUOTA}"
+        return f"{opening}\n{how}\nOutputs you can still see:\n{outputs}"
+
+    def _in_text(self) -> str:
+        return (
+            f"Answer with one line, {prune_tool.NAME} followed by their ids, for example"
+            f" `{prune_tool.NAME} 2 5`, or by nothing to keep everything."
         )
-    else:
-        question = Edit(
-            message_index=last.index,
-            part=Part.CONTENT,
-            text=shown_content(last, edits) + "\n" + prompt,
-            reason="cleanup",
+
+    def _in_call(self) -> str:
+        note = " Write into its note what you still need of them." if self._spec.keeps_note else ""
+        return f"Call {prune_tool.NAME} with their ids, or with none to keep everything.{note}"
+
+    def asked(
+        self, trajectory: Trajectory, standing: Edits, live: Mapping[int, Message], ask: Ask
+    ) -> PruneChoice:
+        """Return what the model wants pruned of `live`, by one cleanup call."""
+        prompt = self.prompt(trajectory, standing, live)
+        reply = ask(self._request(trajectory, standing, prompt, tuple(live)))
+        answer = prune_tool.prune_answer(reply.content, reply.tool_calls)
+        return judged(answer, trajectory, standing, live)
+
+    def _request(
+        self, trajectory: Trajectory, standing: Edits, prompt: str, ids: Sequence[int]
+    ) -> AuxRequest:
+        """Return the cleanup call: the current view, with the question on its last result."""
+        last = trajectory.messages[-1]
+        if self._spec.prompt_as == "user_message":
+            index, part, text = len(trajectory.messages), Part.INSERTED, prompt
+        else:
+            index, part = last.index, Part.CONTENT
+            text = shown_content(last, standing) + "\n" + prompt
+        return AuxRequest(
+            kind=CallKind.CLEANUP,
+            edits=(Edit(message_index=index, part=part, text=text, reason="cleanup"),),
+            ids=ids,
+            tool_choice=(
+                None if self._text_mode else prune_tool.tool_choice(self._spec.tool_choice)
+            ),
+            max_tokens=self._spec.max_tokens,
         )
-    return AuxRequest(
-        kind=CallKind.CLEANUP,
-        edits=(question,),
-        ids=ids,
-        tool_choice=None if form.text_mode else prune_tool.tool_choice(form.tool_choice),
-        max_tokens=form.max_tokens,
-    )
 
 
 def prune_choice(
@@ -190,24 +214,6 @@ def cleanup_due(spec: CleanupTurn, turn: Turn, trajectory: Trajectory) -> bool:
     if spec.trigger == "every_k":
         return len(acted_turns(trajectory)) % spec.every_k == 0
     return bool(completed_in(turn, trajectory)) and steps_left(trajectory) != 0
-
-
-def asked(
-    trajectory: Trajectory,
-    standing: Edits,
-    live: Mapping[int, Message],
-    form: CleanupForm,
-    tokens: ShownTokens,
-    ask: Ask,
-) -> PruneChoice:
-    """Return what the model wants pruned of `live`, by one cleanup call."""
-    spans = step_spans(trajectory) if form.plan_step_column else None
-    outputs = listing(live, standing, tokens=tokens, spans=spans)
-    prompt = cleanup_prompt(outputs, text_mode=form.text_mode)
-    answer = ask(cleanup_request(trajectory, standing, prompt, tuple(live), form))
-    return judged(
-        prune_tool.prune_answer(answer.content, answer.tool_calls), trajectory, standing, live
-    )
 
 
 def judged(

@@ -13,6 +13,7 @@ from pipeline.arms.plan_prune import asked_in_turn
 from pipeline.fields.bounds import Count, Natural
 from pipeline.fields.identity import Science
 from pipeline.views import prune_tool
+from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.shown import content_edit, newest_turn, output_ids
 from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, shown_content
@@ -25,20 +26,17 @@ class DiscardAnytime(Parameters):
     source: ClassVar[str] = "practice: dynamic context pruning for opencode"
     example: ClassVar[Mapping[str, Any]] = {"nudge_every": 3}
 
+    METHOD: ClassVar[int] = 2
+
     kind: Science[Literal["discard_anytime"]] = "discard_anytime"
     nudge_every: Science[Count] = 10
     """Tool results between reminders."""
     protect_last_turns: Science[Natural] = 1
 
     @property
-    def tools(self) -> tuple[str, ...]:
-        """The tool by which the model prunes."""
-        return (prune_tool.NAME,)
-
-    @property
-    def prunes_anytime(self) -> bool:
-        """True: there is no other moment."""
-        return True
+    def tools(self) -> tuple[OfferedTool, ...]:
+        """The tool by which the model prunes, whenever it likes."""
+        return (prune_tool.prune_tool(),)
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the rule at work in one run."""

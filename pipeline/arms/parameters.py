@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pipeline.fields.identity import Science
 from pipeline.fields.strict import Strict
+from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.policy import Policy, TokenCounter
 
 
@@ -75,14 +76,14 @@ class Parameters(Strict, ABC):
         return False
 
     @property
-    def prunes_anytime(self) -> bool:
-        """True where `prune_observations` acts in an ordinary turn, instead of an error."""
-        return False
+    def tools(self) -> tuple[OfferedTool, ...]:
+        """The tools that this arm adds to the list, which stays the same through a run."""
+        return ()
 
     @property
-    def tools(self) -> tuple[str, ...]:
-        """Names of the tools this arm adds to the list, which stays the same through a run."""
-        return ()
+    def needs_plan(self) -> bool:
+        """True for a rule that waits for plan steps: without a plan it never acts."""
+        return False
 
     def without_plan(self, every_turns: int) -> Self:  # noqa: ARG002
         """Return the arm as it acts on a recording without a plan, where plan steps never end."""

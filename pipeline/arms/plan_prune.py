@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pipeline.arms.cleanup_turn import (
-    CleanupForm,
+    CleanupQuestion,
     CleanupTurn,
     PruneChoice,
-    asked,
     cleanup_due,
     judged,
 )
@@ -22,6 +21,7 @@ from pipeline.fields.bounds import Share
 from pipeline.fields.identity import Science
 from pipeline.views import prune_tool, recall_tool
 from pipeline.views.draws import uniform
+from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.plan_steps import completed_in, step_of, step_spans
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.shown import (
@@ -46,6 +46,8 @@ class PlanPrune(CleanupTurn):
     source: ClassVar[str] = "the founding proposal, plan-guided history pruning, 2026-10-10"
     tuned: ClassVar[str | None] = "random_rate"
     tuned_with: ClassVar[str] = "choose: random"
+
+    METHOD: ClassVar[int] = 2
 
     kind: Science[Literal["plan_prune"]] = "plan_prune"
     choose: Science[Literal["model", "finished_step", "random"]] = "model"
@@ -84,14 +86,19 @@ class PlanPrune(CleanupTurn):
         return self.choose == "model"
 
     @property
-    def prunes_anytime(self) -> bool:
+    def acts_anytime(self) -> bool:
         """True where ordinary turns may prune too."""
         return self.honour_anytime
 
     @property
-    def tools(self) -> tuple[str, ...]:
+    def keeps_note(self) -> bool:
+        """True where a note of the cleanup stays in the view."""
+        return self.keep_note
+
+    @property
+    def tools(self) -> tuple[OfferedTool, ...]:
         """The tool of the cleanup turn, and the one that takes a pruning back."""
-        return (*super().tools, *([recall_tool.NAME] if self.recall else []))
+        return (*super().tools, *([recall_tool.recall_tool()] if self.recall else []))
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the rule at work in one run."""
@@ -106,7 +113,8 @@ class PlanPrunePolicy:
         self._placeholder = context.placeholder
         self._seed = context.seed
         self._tokens = ShownTokens(context.counter)
-        self._form = CleanupForm.of(spec, text_mode=context.text_mode)
+        self._question = CleanupQuestion(spec, context, self._tokens)
+        self._offer = _recall_offer(context.text_mode) if spec.recall else ""
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the edits of this moment: none unless a cleanup is due."""
@@ -132,7 +140,7 @@ class PlanPrunePolicy:
             live,
             self._placeholder,
             note=choice.note if self._spec.keep_note else "",
-            offer=_recall_offer(self._form.text_mode) if self._spec.recall else "",
+            offer=self._offer,
         )
         if self._spec.prune_reasoning:
             edits += self._reasoning_of_finished(trajectory)
@@ -155,7 +163,7 @@ class PlanPrunePolicy:
         if not live:
             return None
         if self._spec.choose == "model":
-            return asked(trajectory, standing, live, self._form, self._tokens, ask)
+            return self._question.asked(trajectory, standing, live, ask)
         if self._spec.choose == "random":
             chosen = self._at_random(live, standing)
         else:

@@ -10,20 +10,14 @@ from typing import Any, ClassVar, Literal
 
 from pipeline.accounting.break_even import Prices, QueuedEdit, asking_cost, best_cut
 from pipeline.accounting.survival import mean_calls_to_come
-from pipeline.arms.cleanup_turn import (
-    CleanupForm,
-    CleanupTurn,
-    asked,
-    cleanup_due,
-    cleanup_prompt,
-    listing,
-)
+from pipeline.arms.cleanup_turn import CleanupQuestion, CleanupTurn, cleanup_due
 from pipeline.arms.parameters import PolicyContext
 from pipeline.fields.bounds import Amount, Count, Share
 from pipeline.fields.identity import Science
-from pipeline.shell.lines import output_lines, share_seen
+from pipeline.shell.lines import output_lines
+from pipeline.shell.refetch import brings_back
 from pipeline.views import prune_tool
-from pipeline.views.plan_steps import step_spans, steps_left
+from pipeline.views.plan_steps import steps_left
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.references import refers
 from pipeline.views.shown import (
@@ -37,8 +31,6 @@ from pipeline.views.shown import (
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn
 
 REASON = "prune"
-SAME_SHARE = 0.8
-"""A read that shows so much of a queued output's lines has fetched it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +43,8 @@ class PlanPruneCached(CleanupTurn):
         "output_price": 0.1,
         "first_output_tokens": 10.0,
     }
+
+    METHOD: ClassVar[int] = 2
 
     kind: Science[Literal["plan_prune_cached"]] = "plan_prune_cached"
     input_price: Science[Amount] = 1.0
@@ -86,7 +80,7 @@ class PlanPruneCachedPolicy:
         self._prices = Prices(
             input=spec.input_price, cached=spec.cached_price, output=spec.output_price
         )
-        self._form = CleanupForm.of(spec, text_mode=context.text_mode)
+        self._question = CleanupQuestion(spec, context, self._tokens)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
         """Return the queued edits that pay now; all of them before the window is full."""
@@ -105,7 +99,7 @@ class PlanPruneCachedPolicy:
         ):
             askable = {k: m for k, m in live.items() if k in edits and k not in waiting}
             if askable:
-                choice = asked(trajectory, standing, askable, self._form, self._tokens, ask)
+                choice = self._question.asked(trajectory, standing, askable, ask)
                 waiting |= set(choice.chosen)
                 # The question has just sent the newest results too.
                 sent = context
@@ -187,9 +181,7 @@ class PlanPruneCachedPolicy:
         )
         if most is None:
             return False
-        spans = step_spans(trajectory) if self._form.plan_step_column else None
-        outputs = listing(live, standing, tokens=self._tokens, spans=spans)
-        prompt = cleanup_prompt(outputs, text_mode=self._form.text_mode)
+        prompt = self._question.prompt(trajectory, standing, live)
         cost = asking_cost(
             self._prices,
             context_tokens=context,
@@ -256,11 +248,10 @@ class _Uses:
 
 
 def _uses(turn: Turn, output: Message) -> bool:
-    lines = output_lines(output.command, output.printed)
+    shown = output_lines(output.command, output.printed)
     for result in turn.observations:
         if result.command == output.command:
             return True
-        again = output_lines(result.command, result.printed)
-        if result.is_prunable and share_seen(again, lines) >= SAME_SHARE:
+        if result.is_prunable and brings_back(result.command, result.printed, shown):
             return True
     return refers(turn, output)

@@ -77,6 +77,9 @@ def _arms(spec: SweepSpec) -> Iterator[Problem]:
         if name not in spec.arms:
             yield Problem(field="analysis.contrasts", message=f"no arm {name!r}; there are {names}")
     for name, arm in spec.arms.items():
+        if arm.policy.needs_plan and not arm.plan:
+            message = "waits for plan steps and has no plan: set plan=true, or trigger=every_k"
+            yield Problem(field=f"arms.{name}.plan", message=message)
         yield from _donors(spec, name, arm.matched_to)
 
 

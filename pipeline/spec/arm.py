@@ -8,7 +8,7 @@ from typing import Literal
 
 from pipeline.arms.table import PolicySpec
 from pipeline.fields.bounds import Amount
-from pipeline.fields.identity import Runtime, Science
+from pipeline.fields.identity import Runtime, Science, added_science
 from pipeline.fields.strict import Strict
 
 MatchOn = Literal["mean_prompt", "peak", "removed_tokens", "total_input"]
@@ -26,6 +26,9 @@ class ArmSpec(Strict):
     placeholder: Science[str | None] = None
     """Text where an output was removed; None: the policy's own wording. `{lines}`, `{tokens}` and
     `{id}` stand for those of the output."""
+    instructions: Science[str] = added_science("")
+    """Appended to the system message, to tell the agent what it will meet; Jinja, as the agent's
+    prompts are."""
     seeds: Runtime[tuple[int, ...] | None] = None
     """Seeds of this arm, where they differ from the sweep's."""
     budget: Science[Amount | None] = None

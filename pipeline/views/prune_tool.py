@@ -1,42 +1,66 @@
-"""The tool `prune_observations`: its schema, and what the model's answer asks for.
+"""The tool `prune_observations`: what an arm offers, and what the model's answer asks for.
 
 Whatever cannot be used is left out and reported, never raised: an unusable answer prunes nothing.
-When the tool may be called is the agent's to say; when it is forced, the cleanup's.
+When its call is forced is the cleanup turn's to say.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pipeline.views.offered_tool import Answered, OfferedTool
+from pipeline.views.trajectory import Trajectory
+
 NAME = "prune_observations"
 
-SCHEMA: Mapping[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": NAME,
-        "description": (
-            "Remove earlier command outputs from what you see. Their text is replaced by a short"
-            " placeholder; your commands stay. Only for use when you are asked to clean up."
-        ),
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "ids": {
-                    "type": "array",
-                    "items": {"type": "integer"},
-                    "description": "Ids of the outputs to remove; empty to keep all of them.",
-                },
-                "note": {
-                    "type": "string",
-                    "description": "Facts from the removed outputs that are still needed.",
-                },
-            },
-            "required": ["ids"],
-        },
-    },
+_IDS = {
+    "type": "array",
+    "items": {"type": "integer"},
+    "description": "Ids of the outputs to remove; empty to keep all of them.",
 }
+_NOTE = {
+    "type": "string",
+    "description": "Facts from the removed outputs that are still needed.",
+}
+
+
+def prune_tool(*, keeps_note: bool = False, asked: str | None = None) -> OfferedTool:
+    """Return the tool of an arm.
+
+    Args:
+        keeps_note: whether the arm does anything with a note.
+        asked: when the model is asked to use it, in words; None where it acts at any time.
+    """
+    when = (
+        "You may use it in any answer."
+        if asked is None
+        else "Only for use when you are asked to clean up."
+    )
+
+    def answer(_: Trajectory, arguments: str) -> Answered:
+        if asked is not None:
+            text = (
+                f"{NAME} can only be used when you are asked to clean up, which happens {asked}."
+                " Nothing was changed; go on with the task."
+            )
+            return Answered(text=text, is_error=True)
+        ids = answer_from_command(arguments).ids
+        if not ids:
+            return Answered(text="No output was named, so none is removed.")
+        return Answered(text=f"Outputs named for removal: {', '.join(map(str, ids))}.")
+
+    return OfferedTool(
+        name=NAME,
+        description=(
+            "Remove earlier command outputs from what you see. Their text is replaced by a short"
+            f" placeholder; your commands stay. {when}"
+        ),
+        properties={"ids": _IDS, "note": _NOTE} if keeps_note else {"ids": _IDS},
+        required=("ids",),
+        answer=answer,
+    )
 
 
 class Call(Protocol):

@@ -5,28 +5,25 @@ its own kind. Calling it is the agent's; this module only has the schema and the
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from pipeline.views.offered_tool import Answered, OfferedTool
 from pipeline.views.shown import is_removed, output_ids
 from pipeline.views.trajectory import Edits, Trajectory
 
 NAME = "recall"
 
-SCHEMA: Mapping[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": NAME,
-        "description": "Show an omitted command output again.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "id": {"type": "integer", "description": "The id in the output's placeholder."}
-            },
-            "required": ["id"],
+
+def recall_tool() -> OfferedTool:
+    """Return the tool of an arm that offers it."""
+    return OfferedTool(
+        name=NAME,
+        description="Show an omitted command output again.",
+        properties={
+            "id": {"type": "integer", "description": "The id in the output's placeholder."}
         },
-    },
-}
+        required=("id",),
+        answer=lambda trajectory, command: Answered(text=recalled_text(command, trajectory)),
+    )
 
 
 def recalled_text(

@@ -14,7 +14,6 @@ from typing import Any
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.agent.session import ArmParts, ServedModel, Watch
-from pipeline.arms.context_tools import context_tool, tool_schemas
 from pipeline.host.environment import environment
 from pipeline.host.files import is_disk_full
 from pipeline.pruners.pool import PrunerPool
@@ -150,8 +149,8 @@ def _rolled_out(
                 arm=ArmParts(
                     policy=policy,
                     plan=arm.plan,
-                    tools=tool_schemas(arm.policy),
-                    answer=context_tool(arm.policy),
+                    instructions=arm.instructions,
+                    tools=arm.policy.tools,
                     pruner=pruner,
                     asks_focus=arm.policy.asks_focus,
                 ),

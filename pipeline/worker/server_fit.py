@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pipeline.agent.plan_tool import PLANCTL_TOOL
 from pipeline.agent.scaffold import scaffold_for
 from pipeline.arms.cleanup_turn import CleanupTurn
-from pipeline.arms.context_tools import tool_schemas
 from pipeline.host.log import say
 from pipeline.serving.client import RetryPolicy, completer_for
 from pipeline.serving.finding import Finding, Offered, ServerUnfitError, blocking_text
@@ -53,7 +52,7 @@ def offered_by(spec: SweepSpec, model: ModelSpec) -> Offered:
         for agent in spec.agents.values()
         for tool in scaffold_for(agent).tools(asks_focus=asks_focus)
     ]
-    of_arms = [schema for arm in arms for schema in tool_schemas(arm.policy)]
+    of_arms = [tool.schema for arm in arms for tool in arm.policy.tools]
     plan = [PLANCTL_TOOL] if any(arm.plan for arm in arms) else []
     schemas = {s["function"]["name"]: s for s in (*of_scaffolds, *plan, *of_arms)}
     choices = {arm.policy.tool_choice for arm in arms if isinstance(arm.policy, CleanupTurn)}

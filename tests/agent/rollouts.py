@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from pipeline.agent.arm_tool import ToolAnswer
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.agent.session import ArmParts, ServedModel, Watch
@@ -20,7 +19,6 @@ from pipeline.spec.agent import AgentSpec
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.policies import policy_for
-from pipeline.views import prune_tool
 from pipeline.views.elide import elide
 from pipeline.views.policy import Policy
 from pipeline.views.trajectory import Trajectory, merged, view_messages
@@ -59,7 +57,6 @@ def rollout(
     policy: Policy | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     pruner: LinePruner | None = None,
-    answer: ToolAnswer | None = None,
 ) -> tuple[RunOutcome, list[Message]]:
     """Return what came of a run, and the requests that the server received."""
     agent, model, counter = agent or agent_spec(), model or model_spec(), WordCounter()
@@ -86,8 +83,8 @@ def rollout(
                 arm=ArmParts(
                     policy=policy,
                     plan=arm.plan,
-                    tools=[prune_tool.SCHEMA] if arm.policy.tools else [],
-                    answer=answer,
+                    instructions=arm.instructions,
+                    tools=arm.policy.tools,
                     pruner=pruner,
                     asks_focus=arm.policy.asks_focus,
                 ),

@@ -19,7 +19,7 @@ from pipeline.views.trajectory import Trajectory
 OFFERED: tuple[Tool, ...] = (
     BashTool(timeout_s=1.0, asks_focus=False, whole_after=b"SUBMIT"),
     PlanTool(),
-    ArmTool(prune_tool.SCHEMA, None, Trajectory()),
+    ArmTool(prune_tool.prune_tool(), Trajectory()),
 )
 TOOLS = {tool.name: tool for tool in OFFERED}
 

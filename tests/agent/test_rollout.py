@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipeline.arms.discard_anytime import DiscardAnytime
 from pipeline.arms.full_history import FullHistory
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import FailureClass
@@ -206,17 +207,23 @@ def test_pruning_outside_a_cleanup_turn_is_an_error_observation():
 
 
 def test_an_arm_may_let_its_tool_act_in_ordinary_turns():
-    asked = []
+    anytime = ArmSpec(name="anytime", policy=DiscardAnytime())
+    outcome, _ = rollout([says("", call("prune_observations", ids=[1])), submits()], arm=anytime)
+    assert "Outputs named for removal: 1." in outcome.messages[3].content
+    assert outcome.messages[3].returncode == 0
 
-    def act(trajectory, tool, command):
-        asked.append((len(trajectory.messages), tool, json.loads(command)))
-        return "Removed."
 
-    outcome, _ = rollout(
-        [says("", call("prune_observations", ids=[1])), submits()], arm=PRUNE, answer=act
+def test_an_arm_adds_its_sentence_to_the_system_message_after_the_plan():
+    sentence = "Lines that were left out are marked as (filtered N lines)."
+    plain, said = (
+        rollout([submits()], arm=ArmSpec(name="a", policy=FullHistory(), plan=plan, **more))[1][0]
+        for plan, more in ((True, {}), (True, {"instructions": sentence}))
     )
-    assert asked == [(3, "prune_observations", {"ids": [1]})]
-    assert (outcome.messages[3].content, outcome.messages[3].returncode) == ("Removed.", 0)
+    assert contents(said)[0] == f"{contents(plain)[0].rstrip()}\n\n{sentence}"
+    bare = ArmSpec(name="a", policy=FullHistory(), plan=False, instructions=sentence)
+    system = contents(rollout([submits()], arm=bare)[1][0])[0]
+    assert system.endswith(f"\n\n{sentence}")
+    assert "planctl" not in system
 
 
 # --- format errors -------------------------------------------------------------------------------

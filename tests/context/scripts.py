@@ -21,6 +21,8 @@ class Act:
     output: str = ""
     returncode: int = 0
     tool: str = "bash"
+    frame: tuple[str, str] = ("", "")
+    """What a template writes before and after the output."""
     plan: tuple[tuple[str, int], ...] = ()
     """Plan events of a `planctl` action: (action, plan step)."""
 
@@ -120,7 +122,9 @@ class Script:
     def _result(self, act: Act, call_id: str | None) -> None:
         self._add(
             role="tool" if call_id else "user",
-            content=act.output,
+            content=act.output.join(act.frame),
+            output=act.output,
+            output_start=len(act.frame[0]),
             tool=act.tool,
             tool_call_id=call_id,
             command=act.command,

@@ -74,7 +74,11 @@ def test_only_matched_arms_wait_for_other_runs() -> None:
 
 
 def test_tools_of_an_arm() -> None:
-    tools = {name: a.policy.tools for name, a in all_arms().items() if a.policy.tools}
+    tools = {
+        name: tuple(tool.name for tool in a.policy.tools)
+        for name, a in all_arms().items()
+        if a.policy.tools
+    }
     asks = ("prune_observations",)
     assert tools.pop("plan_prune_recall") == ("prune_observations", "recall")
     assert set(tools.values()) == {asks}

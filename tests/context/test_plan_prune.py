@@ -1,6 +1,7 @@
 """METHODS 1: plan-guided history pruning and its ablations."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from pipeline.arms.plan_prune import PlanPrunePolicy, judged
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policies import policy_for
 from pipeline.views.policy import CallKind, Policy, RequestedToolCall
-from pipeline.views.prune_tool import NAME, SCHEMA, prune_answer
+from pipeline.views.prune_tool import NAME, prune_answer
 from pipeline.views.shown import live_outputs
 from pipeline.views.trajectory import Part, view_messages
 from tests.context.arms import arm
@@ -227,11 +228,12 @@ def test_ids_stay_the_same_from_one_cleanup_to_the_next() -> None:
     assert [line[:3] for line in listed(ran, 1).splitlines()] == ["[2]", "[3]"]
 
 
-def test_the_tool_takes_ids_and_an_optional_note() -> None:
-    function = SCHEMA["function"]
-    assert function["name"] == "prune_observations"
-    assert set(function["parameters"]["properties"]) == {"ids", "note"}
-    assert function["parameters"]["required"] == ["ids"]
+def test_the_tool_takes_ids_and_a_note_where_it_is_kept() -> None:
+    for name, arguments in (("plan_prune", ["ids"]), ("plan_prune_note", ["ids", "note"])):
+        (schema,) = schemas(arm(name))
+        assert schema["function"]["name"] == "prune_observations"
+        assert list(schema["function"]["parameters"]["properties"]) == arguments
+        assert schema["function"]["parameters"]["required"] == ["ids"]
 
 
 def test_models_without_tool_calls_answer_with_a_line() -> None:
@@ -244,13 +246,17 @@ def test_models_without_tool_calls_answer_with_a_line() -> None:
     assert "Answer with one line" in ran.requests[0].edits[0].text
 
 
+def schemas(spec: ArmSpec) -> list[dict[str, Any]]:
+    return [tool.schema for tool in spec.policy.tools]
+
+
 def test_sham_cleanup_asks_the_same_and_prunes_nothing() -> None:
     real = run(policy(arm("plan_prune")), two_reads_then_done(), prunes(1, 2))
     sham = run(policy(arm("sham_cleanup")), two_reads_then_done(), prunes(1, 2))
     assert sham.requests == real.requests
     assert sham.standing == {}
     assert sham.trajectory.decisions[0].tool_calls == real.trajectory.decisions[0].tool_calls
-    assert arm("sham_cleanup").policy.tools == arm("plan_prune").policy.tools
+    assert schemas(arm("sham_cleanup")) == schemas(arm("plan_prune"))
 
 
 def test_full_history_and_no_plan_ask_and_edit_nothing() -> None:

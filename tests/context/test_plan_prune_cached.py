@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -160,6 +161,23 @@ def test_a_queued_output_that_is_fetched_or_quoted_again_leaves_the_queue() -> N
     assert late() == ["cat 0.py"]
     assert late(read("0.py", 300)) == []
     assert late(Act(command="vim 0.py", output="opened")) == []
+
+
+FRAME = ("<returncode>0</returncode>\n<output>\n", "\n</output>")
+
+
+def framed(act: Act) -> Act:
+    return replace(act, frame=FRAME)
+
+
+def test_the_wrapper_around_every_output_fetches_nothing_again() -> None:
+    """A command without output shows the wrapper's lines only, as the queued output did too."""
+    spec = arm("plan_prune_cached", **QUEUES)
+    quiet = [Act(command=f"touch {k}") for k in range(3)]
+    script = [
+        replace(round_, acts=tuple(map(framed, round_.acts))) for round_ in choosing_early(*quiet)
+    ]
+    assert removed_commands(ran(spec, script, prunes(1)), "prune") == ["cat 0.py"]
 
 
 def test_everything_queued_is_applied_before_the_window_is_full() -> None:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from pipeline.arms.context_tools import context_tool, tool_schemas
 from pipeline.shell.files import read_by, same_file, written_by
 from pipeline.views.recall_tool import recalled_text
 from pipeline.views.trajectory import Part
@@ -148,15 +147,9 @@ def test_in_text_mode_the_placeholder_says_the_line_that_recalls() -> None:
 
 
 def test_tools_answer_in_ordinary_turns_only_where_the_arm_says_so() -> None:
-    result = ran(arm("full_history"), rounds(read("a.py")))
-    assert context_tool(arm("full_history").policy) is None
-    for name, answers in (("plan_prune", False), ("discard_anytime", True)):
-        tool = context_tool(arm(name).policy)
-        assert tool is not None
-        said = tool(result.trajectory, "prune_observations", '{"ids": [1]}')
-        assert (said is not None) is answers
-    recall = context_tool(arm("plan_prune_recall").policy)
-    assert recall is not None
-    assert recall(result.trajectory, "recall", '{"id": 1}') == result.trajectory.messages[3].content
-    names = [t["function"]["name"] for t in tool_schemas(arm("plan_prune_recall").policy)]
-    assert names == ["prune_observations", "recall"]
+    history = ran(arm("full_history"), rounds(read("a.py"))).trajectory
+    for name, may in (("plan_prune", False), ("every_k", False), ("discard_anytime", True)):
+        (tool,) = arm(name).policy.tools
+        assert tool.answer(history, '{"ids": [1]}').is_error is not may
+    _, recall = arm("plan_prune_recall").policy.tools
+    assert recall.answer(history, '{"id": 1}').text == history.messages[3].content

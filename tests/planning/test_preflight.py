@@ -41,6 +41,7 @@ def test_the_demo_has_no_problem(tmp_path):
             [*matched("plan_prune", "sham_cleanup"), *matched("sham_cleanup", "full_history")],
             "arms.plan_prune.matched_to: sham_cleanup is matched to another arm itself",
         ),
+        (["arms.plan_prune.plan=false"], "arms.plan_prune.plan: waits for plan steps"),
         (["model.max_tokens=70000"], "must be below context_length"),
         (["max_runs=3"], "allow them with max_runs=N"),
         (["agent.scaffold=nobody"], "agents.mini.scaffold: no scaffold 'nobody'; there are mini"),

@@ -17,10 +17,8 @@ from scipy import sparse
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
 from pipeline.analysis.behaviour.lines import DistinctLines
+from pipeline.shell.refetch import MIN_LINES, MIN_SHARE
 from pipeline.spec.analysis import RefetchSource
-
-MIN_SHARE = 0.8
-MIN_LINES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
