@@ -3,7 +3,7 @@
     python benchmarks/client_step.py [--steps 60] [--runs 5]
 
 The server is a process of its own that answers at once, so what is measured is the client: CPU
-seconds of this process over the steps of a run. Target (DESIGN 8): at most 2 ms a step, and at
+seconds of this process over the steps of a run. Target: at most 2 ms a step, and at
 most 1/9 of the peer in the same run. Needs `litellm` beside mini-SWE-agent for the peer.
 """
 

@@ -4,7 +4,7 @@
 
 Each side is one process with a thread a run; the server is another. The bound is threads /
 latency; what is missing of it is the share of the server's time that is lost to the client's side.
-Target (DESIGN 8): at least 90% of the bound, under 150 MB resident.
+Target: at least 90% of the bound, under 150 MB resident.
 """
 
 import argparse

@@ -48,6 +48,34 @@ def commands() -> Iterator[tuple[str, str, str]]:
             yield page.name, module, rest.split(" # ")[0]
 
 
+CITATION = re.compile(r"docs/methods\.md,\s+([A-Z][\w-]*(?:\s+[\w-]+)*)")
+
+
+def test_every_heading_of_the_methods_that_is_cited_is_there() -> None:
+    headings = set(re.findall(r"^#+ (.+)$", text_of(ROOT / "docs/methods.md"), re.MULTILINE))
+    sources = [
+        path
+        for folder in ("pipeline", "tests", "benchmarks")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    cited = [
+        (path.name, " ".join(heading.split()))
+        for path in sources
+        if path != Path(__file__)
+        for heading in CITATION.findall(text_of(path))
+    ]
+    assert len({heading for _, heading in cited}) > 10
+    assert [pair for pair in cited if pair[1] not in headings] == []
+
+
+def test_no_page_or_module_cites_what_users_do_not_have() -> None:
+    files = [*PAGES, *(path for f in FOLDERS for path in (ROOT / f).rglob("*.py"))]
+    private = re.compile(r"\b(METHODS|DESIGN|FACTS|FORMATS|STYLE)(\.md| \d|'s\b)")
+    assert [
+        path.name for path in files if path != Path(__file__) and private.search(text_of(path))
+    ] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
     for link in LINK.findall(text_of(page)):

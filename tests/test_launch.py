@@ -1,7 +1,7 @@
 """The main job as a user meets it: one command, killed at will, always the same result.
 
-"The same result" is DESIGN 6.5's: equal run ids, failure classes, patches, steps, input tokens and
-grades, every planned run exactly once, whatever was killed on the way.
+"The same result" (docs/methods.md, Which record counts): equal run ids, failure classes, patches,
+steps, input tokens and grades, every planned run exactly once, whatever was killed on the way.
 """
 
 import os

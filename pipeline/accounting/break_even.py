@@ -1,4 +1,4 @@
-"""When a cut of the cached prefix pays (METHODS 1, the cache-aware variant).
+"""When a cut of the cached prefix pays (docs/methods.md, When a cut pays).
 
 For a cut at position s: gain = K * p_c * D(s) - (p_in - p_c) * S(s), with K the calls to come,
 D the tokens that every later call no longer sends, and S the tokens that must be computed again

@@ -1,9 +1,10 @@
 """Exact prefix-cache accounting: what of each prompt a cache that never forgets would have had.
 
-The first two of the three views of METHODS 4: the exact longest common prefix with anything the
-same run sent or received before, and that rounded down to the server's block. The third is what the
-server reports, and never mixed with these. One object serves worker, ingest and replay. Prices are
-not here, and neither is how a message becomes a piece (`prompt_pieces`).
+The views that follow from the texts (docs/methods.md, Cache accounting): the exact longest common
+prefix with anything the same run sent or received before, and that rounded down to the server's
+block. The third is what the server reports, and never mixed with these. One object serves worker,
+ingest and replay. Prices are not here, and neither is how a message becomes a piece
+(`prompt_pieces`).
 """
 
 from bisect import bisect_right

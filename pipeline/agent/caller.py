@@ -52,7 +52,7 @@ class Caller:
     ) -> None:
         self.calls: list[CallRecord] = []
         self.step_index = 0
-        """Of the last step call; auxiliary calls do not advance it (METHODS 0)."""
+        """Of the last step call; auxiliary calls do not advance it (docs/methods.md, Protocol)."""
         self.has_tools = model.mode == "tools"
         self._model, self._completer, self._view = model, completer, view
         self._identity = identity

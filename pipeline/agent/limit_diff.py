@@ -1,4 +1,6 @@
-"""What a run that ended at a limit left behind, as a patch: a secondary outcome (METHODS 0).
+"""What a run that ended at a limit left behind, as a patch: a secondary outcome.
+
+See docs/methods.md, Protocol.
 
 Owns the commands that find the commit a run begins at and the diff against it, work that the agent
 committed and new files included. Whether a run is asked at all is `rollout`'s.

@@ -289,7 +289,7 @@ class Session:
         """Return the reasoning tokens that the chat template removed by itself.
 
         Counted once for each message whose reasoning was dropped in some step call, by
-        `ModelSpec.template_rules` (METHODS 4).
+        `ModelSpec.template_rules` (docs/methods.md, Tokens and context).
         """
         if self._model.template_rules == "keep_reasoning" or not self.calls:
             return 0

@@ -1,4 +1,6 @@
-"""Did each arm's runs get their treatment, and did budgets come out as asked (METHODS 2, 4)?
+"""Did each arm's runs get their treatment, and did budgets come out as asked?
+
+See docs/methods.md, Regret and dose.
 
 Workers run every arm's policy again over its finished runs and leave the verdict, the edits by
 reason and the budget in `runs.extra`. This module only counts them. Runs without a verdict

@@ -1,4 +1,4 @@
-"""Trajectory reduction of one step at a time, a few turns back (METHODS 2, `agent_diet`).
+"""Trajectory reduction of one step at a time, a few turns back (docs/methods.md, Editing by rule).
 
 Every turn looks at the one step that has just become old enough. A rewriting is taken only when it
 is worth the cache it breaks. Plan results stay; commands stay.

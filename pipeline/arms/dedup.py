@@ -1,4 +1,4 @@
-"""Repeated commands: only the newest output stays (METHODS 2, practice)."""
+"""Repeated commands: only the newest output stays (docs/methods.md, What people run)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Random deletion of older content: the 42 configurations and everything between (METHODS 2).
+"""Random deletion of older content: the 42 configurations and everything between.
+
+See docs/methods.md, Random deletion.
 
 Every draw belongs to a place in the trajectory, so a share deletes all that a smaller share does,
 and the same turns for reasoning as for outputs.

@@ -1,4 +1,6 @@
-"""Pruning whenever the model likes, with a reminder now and then and no cleanup turn (METHODS 2).
+"""Pruning whenever the model likes, with a reminder now and then and no cleanup turn.
+
+See docs/methods.md, What people run.
 
 The model must know the outputs' ids without a listing, so each output gets its id when it arrives,
 before it is ever sent: no cached prefix breaks.

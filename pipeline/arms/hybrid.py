@@ -1,4 +1,7 @@
-"""Masking, with a summary in place of the oldest turns now and then (METHODS 2)."""
+"""Masking, with a summary in place of the oldest turns now and then.
+
+See docs/methods.md, Masking and summaries.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

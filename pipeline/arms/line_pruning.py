@@ -1,7 +1,7 @@
 """Arms whose line pruner stands beside the model server: each output is judged as it arrives.
 
-Owns what a pruner is asked and what its answer shows (METHODS 2, "Line pruners"), the same for all
-of them; who answers is `pipeline/pruners`. The answer is a decision of the run, so nothing here
+Owns what a pruner is asked and what its answer shows (docs/methods.md, Line pruners), the same for
+all of them; who answers is `pipeline/pruners`. The answer is a decision of the run, so nothing here
 needs the pruner again. An output without an answer, or with an error for one, is shown whole.
 """
 

@@ -1,4 +1,4 @@
-"""Summaries in place of the oldest turns (METHODS 2).
+"""Summaries in place of the oldest turns (docs/methods.md, Masking and summaries).
 
 Each summary is written from the one before it, or the task, and the turns it takes in, and replaces
 it, standing right after the task. Turns that show the plan stay, since plan results are the plan's

@@ -1,4 +1,4 @@
-"""LLMLingua-2: a token classifier ranks lines (METHODS 2, "Line pruners")."""
+"""LLMLingua-2: a token classifier ranks lines (docs/methods.md, Line pruners)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -1,4 +1,7 @@
-"""LongCodeZip: functions that make the query less surprising stay (METHODS 2, "Line pruners")."""
+"""LongCodeZip: functions that make the query less surprising stay.
+
+See docs/methods.md, Line pruners.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

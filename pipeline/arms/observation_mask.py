@@ -1,4 +1,7 @@
-"""Observation masking: only the newest turns' outputs stay (METHODS 2)."""
+"""Observation masking: only the newest turns' outputs stay.
+
+See docs/methods.md, Masking and summaries.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

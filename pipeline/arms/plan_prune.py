@@ -1,4 +1,6 @@
-"""Plan-guided pruning, the main arm (METHODS 1), with the ablations that are its parameters.
+"""Plan-guided pruning, the main arm, with the ablations that are its parameters.
+
+See docs/methods.md, Plan-guided pruning.
 
 After a turn that completed a plan step the model is asked once which earlier outputs it no longer
 needs; those become a placeholder. `sham_cleanup` asks the same and prunes nothing. When to ask, who
@@ -41,7 +43,10 @@ REASON = "prune"
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPrune(CleanupTurn):
-    """A cleanup turn whenever a plan step is completed (METHODS 1), and its ablations."""
+    """A cleanup turn whenever a plan step is completed, and its ablations.
+
+    See docs/methods.md, Plan-guided pruning.
+    """
 
     source: ClassVar[str] = "the founding proposal, plan-guided history pruning, 2026-10-10"
     tuned: ClassVar[str | None] = "random_rate"

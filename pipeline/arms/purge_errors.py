@@ -1,4 +1,4 @@
-"""The commands of calls that failed some turns ago are cut (METHODS 2, practice)."""
+"""The commands of calls that failed some turns ago are cut (docs/methods.md, What people run)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

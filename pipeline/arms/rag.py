@@ -1,4 +1,4 @@
-"""Retrieval: a reranker picks windows of lines (METHODS 2, "Line pruners")."""
+"""Retrieval: a reranker picks windows of lines (docs/methods.md, Line pruners)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

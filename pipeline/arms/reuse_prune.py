@@ -1,4 +1,6 @@
-"""Outputs that nothing has referred to for some turns are pruned (METHODS 2: asked for there).
+"""Outputs that nothing has referred to for some turns are pruned.
+
+See docs/methods.md, Random deletion.
 
 A turn refers to an output when the assistant's text, reasoning or commands name a file that the
 output's command names, or repeat one of its longer lines. The rule is ours: the source leaves it

@@ -1,4 +1,4 @@
-"""Selective Context: lines that a model could have guessed go (METHODS 2, "Line pruners")."""
+"""Selective Context: lines that a model could have guessed go (docs/methods.md, Line pruners)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -1,8 +1,8 @@
 """`self_prune`: the same model, asked apart, lists the lines of a new output that it needs.
 
-One auxiliary call a turn, at temperature 0, before the model's next step (METHODS 2). The call is a
-conversation of its own: the task, the agent's last words, the turn's outputs with numbered lines.
-An answer that names no lines prunes nothing.
+One auxiliary call a turn, at temperature 0, before the model's next step (docs/methods.md, Line
+pruners). The call is a conversation of its own: the task, the agent's last words, the turn's
+outputs with numbered lines. An answer that names no lines prunes nothing.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Superseded writes: cut once the file was read again (METHODS 2, practice)."""
+"""Superseded writes: cut once the file was read again (docs/methods.md, What people run)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

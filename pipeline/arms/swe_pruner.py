@@ -1,4 +1,7 @@
-"""SWE-Pruner: a served reranker answers the agent's own question (METHODS 2, "Line pruners")."""
+"""SWE-Pruner: a served reranker answers the agent's own question.
+
+See docs/methods.md, Line pruners.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -1,4 +1,6 @@
-"""SWE-Pruner Pro: the lines stay that a head in the model server finds useful (METHODS 2, 3).
+"""SWE-Pruner Pro: the lines stay that a head in the model server finds useful.
+
+See docs/methods.md, SWE-Pruner Pro.
 
 The model's next call sees the whole output and scores it on the way, and from the call after only
 the kept lines are shown. An output without usable scores passes unpruned; so does one that is

@@ -1,4 +1,6 @@
-"""SWE-Pruner Pro's head: labels, features, training and evaluation (METHODS 3).
+"""SWE-Pruner Pro's head: labels, features, training and evaluation.
+
+See docs/methods.md, SWE-Pruner Pro.
 
 A small network on an agent model's own last hidden states says which lines of a tool output are
 worth keeping. Importing this package imports no PyTorch: it is the extra `pruner`, and the modules

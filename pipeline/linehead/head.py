@@ -1,4 +1,7 @@
-"""The head: from hidden states of an output's tokens to the odds that each is kept (METHODS 3)."""
+"""The head: from hidden states of an output's tokens to the odds that each is kept.
+
+See docs/methods.md, SWE-Pruner Pro.
+"""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,8 @@
 """What the labelling model is asked, and how its answer is read.
 
-It sees the call, the messages around it and the output with numbered lines (METHODS 3), and
-answers one JSON object with the ranges to keep. Pure: nothing is sent from here.
+It sees the call, the messages around it and the output with numbered lines (docs/methods.md,
+SWE-Pruner Pro), and answers one JSON object with the ranges to keep. Pure: nothing is sent from
+here.
 """
 
 import json

@@ -3,8 +3,10 @@
 from bisect import bisect_right
 
 EDGES = (2, 5, 10, 20, 50, 100, 200)
-"""Line counts at which the next bucket begins (METHODS 3; that the edge itself belongs to the
-upper bucket is our reading)."""
+"""Line counts at which the next bucket begins (docs/methods.md, SWE-Pruner Pro).
+
+That an edge belongs to the upper bucket is our reading.
+"""
 
 N_BUCKETS = len(EDGES) + 1
 

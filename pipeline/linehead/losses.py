@@ -1,4 +1,4 @@
-"""What training minimises: METHODS 3's loss and its four ablations.
+"""What training minimises, and its four ablations (docs/methods.md, SWE-Pruner Pro).
 
 All take logits and targets of a batch's tokens and the sample that each token is of. What the
 paper leaves open is said where it is decided.

@@ -1,4 +1,7 @@
-"""Which tool outputs are worth a label: METHODS 3's filter, and the draw."""
+"""Which tool outputs are worth a label: the filter and the draw.
+
+See docs/methods.md, SWE-Pruner Pro.
+"""
 
 import random
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """What each command of the line head is told: one frozen dataclass a command.
 
-The defaults are METHODS 3's; where the paper leaves something open, the field says so. Files in
-conf/linehead name them, `config` reads them. Nothing here does anything.
+The defaults are the paper's (docs/methods.md, SWE-Pruner Pro); where it leaves something open, the
+field says so. Files in conf/linehead name them, `config` reads them. Nothing here does anything.
 """
 
 from dataclasses import dataclass, field

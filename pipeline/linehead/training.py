@@ -1,4 +1,6 @@
-"""`train`: the head on cached features (METHODS 3), resumable and the same for the same seed.
+"""`train`: the head on cached features, resumable and the same for the same seed.
+
+See docs/methods.md, SWE-Pruner Pro.
 
 The backbone is frozen and not even loaded. After every epoch the state is on disk; whoever runs
 the same job again goes on from there and ends with the same weights as without the stop. The best

@@ -95,7 +95,7 @@ def _donors(spec: SweepSpec, name: str, donor: str | None) -> Iterator[Problem]:
     if spec.arms[donor].matched_to is not None:
         message = f"{donor} is matched to another arm itself; name an arm that is not"
         yield Problem(field=field, message=message)
-    # A run's own seed would leak how hard that run was (METHODS 2).
+    # A run's own seed would leak how hard that run was (docs/methods.md, Budgets).
     alone = [s for s in spec.seeds_of(name) if not set(spec.seeds_of(donor)) - {s}]
     if alone:
         message = (

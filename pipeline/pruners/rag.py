@@ -1,7 +1,7 @@
 """Retrieval as a pruner: a cross-encoder picks the windows of lines that fit the query best.
 
-Windows of 40 lines that share 10, the best three stay (METHODS 2). The query is what the agent said
-and ran; without one nothing is pruned, nor where all windows would stay anyway.
+Windows of 40 lines that share 10, the best three stay (docs/methods.md, Line pruners). The query is
+what the agent said and ran; without one nothing is pruned, nor where all windows would stay anyway.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """From scores to lines: which lines stay for a token budget, and in which pieces a text is read.
 
 Pure. Methods that decide tokens decide lines here: a line is worth the mean over its tokens, and
-the best lines stay until the budget is spent, shown in their order (METHODS 2).
+the best lines stay until the budget is spent, shown in their order (docs/methods.md, Line pruners).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Which of several records counts (DESIGN 6.5): one rule for the states and for the tables.
+"""Which of several records counts: one rule for the states and for the tables.
 
 A record is known here by its head and its place; nothing is read.
 """
@@ -45,7 +45,7 @@ class Candidate:
 
 
 def winning_run(candidates: Iterable[Candidate]) -> Candidate:
-    """Return the record that is the run's result (DESIGN 6.5).
+    """Return the record that is the run's result (docs/methods.md, Which record counts).
 
     The valid one already in the tables, else the earliest valid one; where none is valid, the
     latest failure, which is what there is to say about the run.

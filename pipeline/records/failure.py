@@ -11,7 +11,7 @@ from pipeline.records.full_window import FullWindow
 
 
 class FailureClass(StrEnum):
-    """How a run ended (DESIGN: failure classes)."""
+    """How a run ended (docs/methods.md, Endings)."""
 
     OK = "ok"
     """The agent submitted a patch."""

@@ -1,4 +1,7 @@
-"""What values of an arm's parameter come to on pilot recordings, for budgets (METHODS 2)."""
+"""What values of an arm's parameter come to on pilot recordings, for budgets.
+
+See docs/methods.md, Budgets.
+"""
 
 from collections.abc import Iterable, Sequence
 

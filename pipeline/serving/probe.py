@@ -2,9 +2,10 @@
 
 Accounting by longest common prefix says what a cache *could* have had. A server with plain
 attention has just that, in whole blocks; a hybrid model keeps state only at some boundaries, and a
-prompt that departs from an earlier one in its middle may hit nothing (METHODS 4 b). So before a
-sweep a long conversation is sent, then again with one message of its middle shortened and with one
-appended, and what the server reports is put beside what the common prefix allows.
+prompt that departs from an earlier one in its middle may hit nothing (docs/methods.md, Cache
+accounting). So before a sweep a long conversation is sent, then again with one message of its
+middle shortened and with one appended, and what the server reports is put beside what the common
+prefix allows.
 """
 
 import json

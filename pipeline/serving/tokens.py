@@ -17,7 +17,10 @@ from pipeline.serving.connections import fetched
 from pipeline.views.policy import TokenCounter
 
 CHARACTERS_PER_TOKEN = 3.6
-"""Mean over code and shell output under Qwen3's vocabulary (METHODS 1)."""
+"""Mean over code and shell output under Qwen3's vocabulary.
+
+See docs/methods.md, Tokens and context.
+"""
 
 SIM_VOCABULARY = 151_936
 

@@ -1,4 +1,7 @@
-"""Commands that look where the task's answer may lie: the network, other commits (METHODS 4)."""
+"""Commands that look where the task's answer may lie: the network, other commits.
+
+See docs/methods.md, Leaks.
+"""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,6 @@
-"""The lines of an output as they are compared when asking whether a text came back (METHODS 4).
+"""The lines of an output as they are compared when asking whether a text came back.
+
+See docs/methods.md, Re-fetch.
 
 Trailing space and blank lines go, and so do numbers before lines (`cat -n`, `nl`, `grep -n`, with
 the path where there is one), but only where the command numbers lines: the first column of a table

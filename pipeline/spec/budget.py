@@ -1,4 +1,6 @@
-"""Arms at the same token budget (METHODS 2): which parameter meets a budget, and whose it is.
+"""Arms at the same token budget: which parameter meets a budget, and whose it is.
+
+See docs/methods.md, Budgets.
 
 Primary: one budget a model, met by the parameter that met it on pilot instances outside the
 evaluation set. Secondary: the budget of each instance is the mean of another arm's runs on it, over

@@ -1,4 +1,6 @@
-"""The 42 deletion configurations as data (METHODS 2): scope x (unit, rate) x timing.
+"""The 42 deletion configurations as data: scope x (unit, rate) x timing.
+
+See docs/methods.md, Random deletion.
 
 3 scopes x (4 turn-level + 3 token-level rates) x 2 timings. `conf/arms/grid42.yaml` is written from
 here, so that single arms can be overridden from the command line.

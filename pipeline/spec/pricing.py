@@ -1,4 +1,6 @@
-"""Price lists: what the tokens of a call cost (METHODS 4), for `analyze` and `replay` alike.
+"""Price lists: what the tokens of a call cost, for `analyze` and `replay` alike.
+
+See docs/methods.md, Cost.
 
 A pricing is a dated YAML file of conf/pricing with one list or more. An input token is *cached*
 (its prefix was held), *written* (it enters the cache), or neither. Providers bill the three

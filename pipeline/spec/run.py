@@ -54,5 +54,8 @@ def slugged(text: str) -> str:
 
 
 def request_seed(seed: int, instance_id: str, kind: str, step_index: int) -> int:
-    """Return the seed of one request: never of the arm, so that pairs start alike (METHODS 0)."""
+    """Return the seed of one request: never of the arm, so that pairs start alike.
+
+    See docs/methods.md, Protocol.
+    """
     return int(digest_of([seed, instance_id, kind, step_index], length=8), 16) & 0x7FFFFFFF

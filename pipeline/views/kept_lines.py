@@ -1,8 +1,8 @@
 """Lines of a tool output: which tokens they hold, which of them stay, and how the rest is shown.
 
-Owns the way from scores per token to the text that a line pruner leaves (METHODS 3). A line ends
-at its newline, which belongs to it; a carriage return alone ends none. Pure: scores come from
-elsewhere, and so does the decision to prune at all.
+Owns the way from scores per token to the text that a line pruner leaves (docs/methods.md, Line
+pruners). A line ends at its newline, which belongs to it; a carriage return alone ends none. Pure:
+scores come from elsewhere, and so does the decision to prune at all.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
 """How much of a server's time a run used.
 
 `gpu_s` is the number of GPUs times the integral of dt / (calls in flight), over the run's calls
-(METHODS 4): while n calls are in flight each is charged 1/n of every second, so the runs of a
-server sum to the time it was busy. Knows neither servers nor runs, only names.
+(docs/methods.md, GPU time): while n calls are in flight each is charged 1/n of every second, so the
+runs of a server sum to the time it was busy. Knows neither servers nor runs, only names.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """What of every prompt a perfect prefix cache would have had, put into a finished run's calls.
 
 Owns joining a run's record, as the agent leaves it, with the exact accounting of
-`pipeline.accounting.cache_cost` (METHODS 4, views a and b); what the server itself reported stands
-beside it, untouched. Done once, when a run has ended, and linear in its tokens.
+`pipeline.accounting.cache_cost` (docs/methods.md, Cache accounting); what the server itself
+reported stands beside it, untouched. Done once, when a run has ended, and linear in its tokens.
 """
 
 from collections.abc import Mapping, Sequence

@@ -174,7 +174,7 @@ def _rolled_out(
 def request_identity(planned: PlannedRun, attempt: int, *, share_cache: bool) -> RequestIdentity:
     """Return what the run's requests carry; its own salt makes its cached tokens its own.
 
-    Request seeds follow from the run's seed and never from the arm (METHODS 0).
+    Request seeds follow from the run's seed and never from the arm (docs/methods.md, Protocol).
     """
     salt = planned.block_id if share_cache else f"{planned.run_id}.{attempt}"
     return RequestIdentity(seed=planned.seed, instance_id=planned.instance_id, cache_salt=salt)

@@ -1,7 +1,7 @@
 """How much of every prompt an earlier one held, token by token, found while the run goes on.
 
-Where the server returns token ids, the common prefix is exact (METHODS 4 a); texts can only come
-near it. The ids themselves are not kept: a run's prompts add up to millions.
+Where the server returns token ids, the common prefix is exact (docs/methods.md, Cache accounting);
+texts can only come near it. The ids themselves are not kept: a run's prompts add up to millions.
 """
 
 from pipeline.accounting.prefix_tree import IdPrefix

@@ -1,8 +1,8 @@
 """Why a worker stops: signals, a drain request, a launcher that is gone.
 
 Owns the process's signal handlers, which only note what came and wake the worker's loop: nothing
-is decided inside a handler. What each reason leads to is DESIGN 6.5. Submitit's own handlers
-ignore SIGTERM, so these are installed before anything else is done.
+is decided inside a handler. docs/methods.md, Which record counts, says what each reason leads to.
+Submitit's own handlers ignore SIGTERM, so these are installed before anything else is done.
 """
 
 import os

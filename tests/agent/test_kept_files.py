@@ -1,4 +1,7 @@
-"""METHODS 2, `offload`: an output that moves to a file can be read back by the agent."""
+"""An output that moves to a file can be read back by the agent.
+
+See docs/methods.md, Editing by rule.
+"""
 
 import subprocess
 from collections.abc import Mapping

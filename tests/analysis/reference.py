@@ -1,6 +1,6 @@
 """Slow statistics, one draw, flip or outcome at a time, to compare the fast ones with.
 
-Written from the definitions (METHODS 5 and the sources that the modules name), in plain loops and
+Written from the definitions (docs/methods.md, Statistics), in plain loops and
 with none of the fast code: what agrees with these by accident would have to be wrong twice.
 """
 

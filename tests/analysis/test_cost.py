@@ -202,7 +202,7 @@ def test_the_prefix_is_called_exact_only_where_token_ids_showed_it(two_arms: Pat
 @given(st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_sums_in_sql_cost_what_every_call_costs_by_itself(two_arms: Path, data: st.DataObject):
-    """The slow reference: METHODS 4, one call at a time."""
+    """The slow reference: docs/methods.md, Cost, one call at a time."""
     tokens = st.one_of(st.none(), st.integers(0, 300))
     prices = PriceList(
         name="drawn",

@@ -1,4 +1,4 @@
-"""Arms as data: parsed strictly, every field classified, what follows from them (DESIGN 6.11)."""
+"""Arms as data: parsed strictly, every field classified, what follows from them."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""METHODS 2, budget matching: pilot budgets, donors over other seeds, clear refusals."""
+"""docs/methods.md, Budgets: pilot budgets, donors over other seeds, clear refusals."""
 
 import pytest
 

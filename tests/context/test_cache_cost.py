@@ -1,4 +1,7 @@
-"""METHODS 4, cache accounting: the incremental account against one that compares everything."""
+"""The incremental account against one that compares everything.
+
+See docs/methods.md, Cache accounting.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""METHODS 2: deletion, the 42 configurations."""
+"""docs/methods.md, Random deletion: the 42 configurations."""
 
 import pytest
 

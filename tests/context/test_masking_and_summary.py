@@ -1,4 +1,4 @@
-"""METHODS 2: observation_mask, llm_summary, hybrid."""
+"""docs/methods.md, Masking and summaries: observation_mask, llm_summary, hybrid."""
 
 import pytest
 

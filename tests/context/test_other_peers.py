@@ -1,4 +1,7 @@
-"""METHODS 2: agent_diet, context_edit, clear_thinking, offload, reuse_prune."""
+"""The arms agent_diet, context_edit, clear_thinking, offload, reuse_prune.
+
+See docs/methods.md, Editing by rule.
+"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""METHODS 1: plan-guided history pruning and its ablations."""
+"""docs/methods.md, Plan-guided pruning: the rule and its ablations."""
 
 import json
 from typing import Any

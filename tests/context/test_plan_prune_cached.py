@@ -1,4 +1,4 @@
-"""METHODS 1, the cache-aware variant: gain, queue, and the calls still to come."""
+"""docs/methods.md, When a cut pays: gain, queue, and the calls still to come."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What every arm must keep, whatever the run contains (METHODS 0 to 2, shared rules)."""
+"""What every arm must keep, whatever the run contains (docs/methods.md, Protocol)."""
 
 import json
 from typing import Any

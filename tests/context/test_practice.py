@@ -1,4 +1,7 @@
-"""METHODS 2, what people run: dedup, purge_errors, supersede_writes, discard_anytime, recall."""
+"""The arms dedup, purge_errors, supersede_writes, discard_anytime, recall.
+
+See docs/methods.md, What people run.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""METHODS 4: which part of a prompt changed, template rules, and reasoning the template drops."""
+"""Which part of a prompt changed, template rules, and reasoning the template drops.
+
+See docs/methods.md, Cache accounting.
+"""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -273,7 +273,10 @@ Sweeps = Callable[..., Sweep]
 
 
 def outcome_of(layout: Layout) -> Outcome:
-    """Return of every run what no fault may change, from the tables (DESIGN 6.5)."""
+    """Return of every run what no fault may change, from the tables.
+
+    See docs/methods.md, Which record counts.
+    """
     compact_door(layout.root)
     grades = {row["run_id"]: row for row in _rows(layout, "grades")}
     runs = _rows(layout, "runs")

@@ -41,7 +41,7 @@ def launched(root: Path, *overrides: str) -> Layout:
 
 
 def result_of(layout: Layout) -> dict[str, tuple[object, ...]]:
-    """Return what must be equal after any fault (DESIGN 6.5)."""
+    """Return what must be equal after any fault (docs/methods.md, Which record counts)."""
     return {
         run_id: (s.failure_class, s.patch_sha256, s.n_steps, s.input_tokens, s.resolved)
         for run_id, s in run_states(layout).items()

@@ -1,4 +1,4 @@
-"""METHODS 2, secondary budgets: a matched arm waits for its donors and gets their mean."""
+"""docs/methods.md, Budgets: a matched arm waits for its donors and gets their mean."""
 
 import json
 

@@ -1,4 +1,6 @@
-"""METHODS 4: what a cleanup prepays is what the run's caching would lose without its cleanup calls.
+"""What a cleanup prepays is what the run's caching would lose without its cleanup calls.
+
+See docs/methods.md, Cache accounting.
 
 Analysis has it from the calls table alone; here it is compared with the account of the same runs
 made again without those calls.

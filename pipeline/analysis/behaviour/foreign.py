@@ -1,4 +1,6 @@
-"""Foreign commits: a command that names a commit which nothing in the run had shown (METHODS 4).
+"""Foreign commits: a command that names a commit which nothing in the run had shown.
+
+See docs/methods.md, Leaks.
 
 A hash is of the task's own past if an earlier output of the run showed it, from a command that did
 not itself look at other commits: `git log`, `git blame`, a changelog. A hash that git did not know

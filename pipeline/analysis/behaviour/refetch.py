@@ -1,4 +1,6 @@
-"""Re-fetches: reads whose lines an earlier read of the same run had shown (METHODS 4).
+"""Re-fetches: reads whose lines an earlier read of the same run had shown.
+
+See docs/methods.md, Re-fetch.
 
 A read is a re-fetch if at least `MIN_SHARE` of its distinct lines stood in one earlier read, or, by
 the analysis plan's choice, in the earlier reads together: a file seen in pieces and then whole. Its

@@ -13,7 +13,10 @@ from typing import Any
 from pipeline.serving.sim.prompt import text_of
 
 CLEANUP_OPENING = "Pause coding for this response"
-"""Words of the cleanup prompt (METHODS 1) by which a cleanup turn is recognised."""
+"""Words of the cleanup prompt by which a cleanup turn is recognised.
+
+See docs/methods.md, Plan-guided pruning.
+"""
 
 _FENCE = re.compile(r"```(?:mswea_bash_command|bash)\n(.*?)\n?```", re.DOTALL)
 _OUTPUT = re.compile(r"<output>\n?(.*?)\n?</output>", re.DOTALL)
@@ -23,7 +26,10 @@ _HIDING = re.compile(
     re.I,
 )
 NUDGE = "prune_observations with their numbers removes them"
-"""Words of the reminder that outputs may be pruned in an ordinary turn (METHODS 2)."""
+"""Words of the reminder that outputs may be pruned in an ordinary turn.
+
+See docs/methods.md, What people run.
+"""
 
 _STAMP = re.compile(r"\[output (\d+)\]\n")
 _RECALL = re.compile(r"\brecall(?:\(id=| )(\d+)[)`]")
