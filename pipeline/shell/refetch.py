@@ -1,7 +1,7 @@
 """When a read brings back what an earlier output showed: one rule for policies and the analysis.
 
 Both judge raw outputs, never what a template put around them: the wrapper that every output has is
-no quotation, and a command that printed nothing fetched nothing (METHODS 4).
+no quotation, and a command that printed nothing fetched nothing (docs/methods.md, Re-fetch).
 """
 
 from pipeline.shell.facts import facts_of
