@@ -1,10 +1,10 @@
-"""Exact prefix-cache accounting: what of each prompt a cache that never forgets would have had.
+"""Prefix-cache accounting: what of each prompt a cache that never forgets would have had.
 
-The views that follow from the texts (docs/methods.md, Cache accounting): the exact longest common
-prefix with anything the same run sent or received before, and that rounded down to the server's
-block. The third is what the server reports, and never mixed with these. One object serves worker,
-ingest and replay. Prices are not here, and neither is how a message becomes a piece
-(`prompt_pieces`).
+Three of the four views of docs/methods.md, Cache accounting: the longest common prefix with anything the same run sent or
+received before, that rounded down to the server's block, and what an engine could give that keeps
+the keys of all text that stays, wherever it moves (*spliced*). The fourth is what the server
+reports, and never mixed with these. One object serves worker, ingest and replay. Prices are not
+here, and neither is how a message becomes a piece (`prompt_pieces`).
 """
 
 from bisect import bisect_right
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pipeline.accounting.prefix_tree import IdPrefix, PrefixTree
 from pipeline.accounting.served_scale import ServedScale
+from pipeline.accounting.splicing import surviving_runs
 from pipeline.views.policy import TokenCounter
 
 
@@ -38,14 +39,34 @@ class CallCache:
     new_tokens: int
     rebilled_tokens: int
     """Outside the prefix, of messages that an earlier prompt held."""
+    lcp_state_tokens: int | None
+    """What a hybrid model can reuse of the prefix: up to where an earlier prompt left its state."""
+    spliced_tokens: int
+    """In an earlier prompt or completion, in the same message and order, wherever it now stands."""
 
 
 class CacheAccount:
     """The account of one run: fed with every call in order, auxiliary ones included."""
 
-    def __init__(self, counter: TokenCounter, *, block_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        counter: TokenCounter,
+        *,
+        block_tokens: int | None = None,
+        state_interval_tokens: int = 0,
+    ) -> None:
+        """Start with nothing sent.
+
+        Args:
+            counter: of tokens.
+            block_tokens: of the server's cache; None where it is unknown.
+            state_interval_tokens: a hybrid model's server keeps its state every so many tokens too,
+                a multiple of the block; 0: at the last whole block of each prompt only.
+        """
         self._counter = counter
         self._block = block_tokens
+        self._state_interval = state_interval_tokens
+        self._states: list[int] = []
         self._texts = PrefixTree()
         self._ids = IdPrefix()
         self._pieces: list[Piece] = []
@@ -53,6 +74,7 @@ class CacheAccount:
         self._token_ends: list[int] = []
         self._scale = ServedScale()
         self._held: set[tuple[int | None, str]] = set()
+        self._versions: dict[int, list[str]] = {}
 
     def charge(
         self,
@@ -61,6 +83,7 @@ class CacheAccount:
         kept: int = 0,
         prompt_tokens: int | None = None,
         completion: str = "",
+        answer: int | None = None,
         prompt_ids: Sequence[int] | None = None,
         completion_ids: Sequence[int] = (),
         aside: bool = False,
@@ -72,6 +95,7 @@ class CacheAccount:
             kept: how many leading messages are those of the call before; only a saving of work.
             prompt_tokens: the server's count, to which offline ones are stretched. None: their sum.
             completion: the answer as the next prompt would render it.
+            answer: index of the message that the answer becomes.
             prompt_ids: the prompt's token ids. While every call of the run has them, the prefix is
                 found on them and is exact to the token.
             completion_ids: the answer's.
@@ -92,17 +116,68 @@ class CacheAccount:
         exact = self._ids.charge(prompt_ids, completion_ids)
         lcp = min(round(self._scale.at(prefix)) if exact is None else exact, max(total - 1, 0))
         rebilled = min(round(self._held_outside(covered, prefix)), total - lcp)
+        spliced = max(lcp, min(round(self._spliced(kept)), max(total - 1, 0)))
         if rebilled == 0 and lcp == total - 1 and prefix == offline and total:
             # The one token that is always computed again, of a prompt that was sent before.
             rebilled = 1
-        self._held.update((piece.origin, piece.text) for piece in pieces)
+        self._remember(pieces, completion, answer)
         return CallCache(
             prompt_tokens=total,
             lcp_tokens=lcp,
             lcp_block_tokens=None if self._block is None else lcp - lcp % self._block,
             new_tokens=total - lcp - rebilled,
             rebilled_tokens=rebilled,
+            lcp_state_tokens=self._state_prefix(lcp, total),
+            spliced_tokens=spliced,
         )
+
+    def _remember(self, pieces: Sequence[Piece], completion: str, answer: int | None) -> None:
+        sent = [(piece.origin, piece.text) for piece in pieces]
+        if completion and answer is not None:
+            sent.append((answer, completion))
+        for origin, text in sent:
+            if origin is not None and (origin, text) not in self._held:
+                self._versions.setdefault(origin, []).append(text)
+        # A completion is in no prompt yet: only as part of one could it be re-billed.
+        self._held.update((piece.origin, piece.text) for piece in pieces)
+
+    def _state_prefix(self, lcp: int, total: int) -> int | None:
+        """Return up to where a state of the model is kept, and note the one of this prompt."""
+        if self._block is None:
+            return None
+        # States beyond the prefix are of a history that was edited.
+        self._states = [place for place in self._states if place <= lcp]
+        newest = self._states[-1] if self._states else 0
+        if self._state_interval:
+            newest = max(newest, lcp - lcp % self._state_interval)
+        self._states.append(total - total % self._block)
+        return newest
+
+    def _spliced(self, kept: int) -> float:
+        """Return the served tokens that an earlier prompt or completion had in the same message."""
+        found = self._scale.at(self._token_ends[kept - 1]) if kept else 0.0
+        for piece, end in zip(self._pieces[kept:], self._token_ends[kept:], strict=True):
+            share = self._surviving_share(piece)
+            if share:
+                found += share * (self._scale.at(end) - self._scale.at(end - piece.n_tokens))
+        return found
+
+    def _surviving_share(self, piece: Piece) -> float:
+        if (piece.origin, piece.text) in self._held:
+            return 1.0
+        versions = () if piece.origin is None else self._versions.get(piece.origin, ())
+        if not versions:
+            return 0.0
+        return max(self._share_in(version, piece.text) for version in versions)
+
+    def _share_in(self, old: str, new: str) -> float:
+        """Return the share of a text's tokens in runs that an earlier version of it had."""
+        if old == new:
+            return 1.0
+        whole = self._counter.count(new)
+        runs = surviving_runs(old, new)
+        survived = sum(self._counter.count(new[start:end]) for start, end in runs)
+        return min(survived / whole, 1.0) if whole else 0.0
 
     def _aside(
         self,
@@ -112,10 +187,10 @@ class CacheAccount:
         prompt_ids: Sequence[int] | None,
         completion_ids: Sequence[int],
     ) -> CallCache:
-        main = self._pieces, self._unit_ends, self._token_ends
+        main = self._pieces, self._unit_ends, self._token_ends, self._states
         scale, self._scale = self._scale, ServedScale()
         place = self._texts.cursor
-        self._pieces, self._unit_ends, self._token_ends = [], [], []
+        self._pieces, self._unit_ends, self._token_ends, self._states = [], [], [], []
         cost = self.charge(
             pieces,
             prompt_tokens=prompt_tokens,
@@ -123,7 +198,7 @@ class CacheAccount:
             prompt_ids=prompt_ids,
             completion_ids=completion_ids,
         )
-        self._pieces, self._unit_ends, self._token_ends = main
+        self._pieces, self._unit_ends, self._token_ends, self._states = main
         self._scale = scale
         self._texts.cursor = place
         return cost

@@ -5,8 +5,9 @@ have shown. So replay prices an arm's views exactly and says nothing about what 
 done differently. Files, price lists and printing are the door's (`pipeline.replay`).
 
 Prompt sizes are the server's where the recording has them: what the offline counter misses at the
-first call (tool list, template) is a fixed part of every prompt, and the rest is scaled call by
-call so that the recorded arm gets exactly the recorded sizes.
+first call (tool list, template) is a fixed part of every prompt, and every message has the size by
+which the prompts grew (`served_sizes`), so that the recorded arm gets exactly the recorded sizes
+and an edit removes what the output took.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ from pipeline.accounting.prompt_pieces import PlainPieces, PromptChange, PromptP
 from pipeline.accounting.template import TemplateRules, rendered_prompt
 from pipeline.arms.line_pruning import is_answer_of
 from pipeline.replaying.replay_choices import AnswerLengths, stand_in
+from pipeline.replaying.served_sizes import Continued, ServedSizes
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policies import policy_for
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, TokenCounter
 from pipeline.views.shown import ShownTokens
-from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged
+from pipeline.views.trajectory import Edit, Message, Trajectory
 from pipeline.views.walk import Growing, PlainView, Walk, reply_of
 
 
@@ -103,8 +105,7 @@ class Replayer:
         self._tokens = ShownTokens(counter)
         self._counter = _Known(counter.name, self._tokens)
         self._plain: PlainPieces = {}
-        self._overhead = 0
-        self._scales = self._calibrated()
+        self._overhead, self._sizes = self._measured()
 
     def replay(self, arm: ArmSpec) -> Replayed:
         """Return what `arm` would have sent."""
@@ -116,32 +117,48 @@ class Replayer:
             return arm
         return replace(arm, policy=arm.policy.without_plan(self._settings.cleanup_every))
 
-    def _calibrated(self) -> list[float]:
-        """Return what to multiply offline counts with at each call; sets the fixed part too."""
+    def _measured(self) -> tuple[int, ServedSizes]:
+        """Return the fixed part of every prompt, and the served sizes of messages."""
         shown = PromptPieces(self._tokens, rules=self._settings.rules, plain=self._plain)
-        standing: dict[tuple[int, Part], Edit] = {}
-        sizes: list[int] = []
-        total = 0
-        ends: list[int] = []
+        view = _TrackedView()
         history = Growing(self._recording.trajectory)
+        view.trajectory = history.trajectory
+        overhead = n_pieces = 0
+        first: Sequence[Piece] = ()
+        continued: list[Continued] = []
+        before: StepCall | None = None
         for call in self._recording.calls:
-            standing = merged(standing, call.edits)
-            touched = [e.message_index for e in call.edits]
+            view.apply(call.edits)
             history.upto(call.n_messages)
-            change = shown.update(history.trajectory, standing, touched)
-            del ends[change.kept :]
-            total = ends[-1] if ends else 0
-            for piece in change.pieces:
-                total += piece.n_tokens
-                ends.append(total)
-            sizes.append(total)
-        served = [call.prompt_tokens for call in self._recording.calls]
-        if served and served[0] is not None and sizes[0]:
-            self._overhead = max(0, served[0] - sizes[0])
-        return [
-            1.0 if seen is None or not size else max(0, seen - self._overhead) / size
-            for seen, size in zip(served, sizes, strict=True)
-        ]
+            change = shown.update(history.trajectory, view.standing, view.touched)
+            view.touched.clear()
+            served = call.prompt_tokens
+            if before is None:
+                offline = sum(piece.n_tokens for piece in change.pieces)
+                overhead = max(0, (served or 0) - offline)
+                first = change.pieces
+            elif change.kept == n_pieces and served and before.prompt_tokens:
+                growth = served - before.prompt_tokens
+                if growth > 0:
+                    continued.append(
+                        Continued(
+                            pieces=change.pieces,
+                            answer=before.n_messages,
+                            answer_tokens=self._rendered_tokens(before),
+                            growth=growth,
+                        )
+                    )
+            n_pieces = change.kept + len(change.pieces)
+            before = call
+        return overhead, ServedSizes(first, continued)
+
+    def _rendered_tokens(self, call: StepCall) -> int | None:
+        """Return the completion tokens of a call that the next prompt shows."""
+        if call.completion_tokens is None:
+            return None
+        answer = self._recording.trajectory.messages[call.n_messages]
+        dropped = answer.reasoning_tokens if self._settings.rules == "no_reasoning" else 0
+        return max(0, call.completion_tokens - dropped)
 
 
 class _Known:
@@ -174,7 +191,7 @@ class _Replay:
         self._settings = owner._settings
         self._arm = arm
         self._tokens = owner._tokens
-        self._scales = owner._scales
+        self._sizes = owner._sizes
         policy = policy_for(
             arm,
             seed=owner._settings.seed,
@@ -192,15 +209,11 @@ class _Replay:
         }
         self._calls: list[ReplayedCall] = []
         self._made: list[Edit] = []
-        self._size = 0
-        self._ends: list[int] = []
         self._stand_ins = 0
-        self._scale = 1.0
 
     def run(self) -> Replayed:
         elisions = self._recording.elisions
         for number, call in enumerate(self._recording.calls):
-            self._scale = self._scales[number]
             self._history.upto(call.n_messages)
             self._view.apply(elisions[number])
             self._made += self._walk.step()
@@ -211,7 +224,7 @@ class _Replay:
             completion = call.completion_tokens
             if completion is None:
                 completion = answer.n_tokens + answer.reasoning_tokens if answer else 0
-            self._charge("step", change, self._rendered(answer), completion)
+            self._charge("step", change, completion, answer)
         return Replayed(
             instance_id=self._recording.instance_id,
             arm=self._arm.name,
@@ -246,27 +259,23 @@ class _Replay:
                 trajectory, self._view.standing, request.edits, self._view.touched
             )
             self._view.touched.clear()
-            self._charge(request.kind.value, change, "", reply.completion_tokens)
+            self._charge(request.kind.value, change, reply.completion_tokens)
         else:
             self._charge_aside(request, reply.completion_tokens)
         return replace(reply, call_index=len(self._calls) - 1)
 
     def _charge(
-        self, kind: str, change: PromptChange, completion: str, completion_tokens: int
+        self, kind: str, change: PromptChange, completion_tokens: int, answer: Message | None = None
     ) -> None:
         # The fixed part of every prompt stands before the pieces of the view.
         first = not self._calls or change.kept == 0
-        pieces = [self._overhead, *change.pieces] if first else change.pieces
-        del self._ends[change.kept :]
-        total = self._ends[-1] if self._ends else 0
-        for piece in change.pieces:
-            total += piece.n_tokens
-            self._ends.append(total)
+        pieces = [self._sizes.piece(piece) for piece in change.pieces]
         cache = self._account.charge(
-            pieces,
+            [self._overhead, *pieces] if first else pieces,
             kept=0 if first else change.kept + 1,
-            prompt_tokens=self._overhead.n_tokens + round(total * self._scale),
-            completion=completion,
+            # What the next prompt shows of the answer, since that is what can be a hit.
+            completion="" if answer is None else self._pieces.rendered_answer(answer),
+            answer=None if answer is None else answer.index,
         )
         self._calls.append(
             ReplayedCall(kind=kind, cache=cache, completion_tokens=completion_tokens)
@@ -275,13 +284,14 @@ class _Replay:
     def _charge_aside(self, request: AuxRequest, completion_tokens: int) -> None:
         messages: Sequence[Mapping[str, object]] = request.messages or ()
         pieces = [
-            Piece(text=shown.text, n_tokens=self._tokens.of_text(str(message["content"])))
+            self._sizes.piece(
+                Piece(text=shown.text, n_tokens=self._tokens.of_text(str(message["content"])))
+            )
             for shown, message in zip(
                 rendered_prompt(messages, self._settings.rules), messages, strict=True
             )
         ]
-        offline = sum(piece.n_tokens for piece in pieces)
-        cache = self._account.charge(pieces, prompt_tokens=round(offline * self._scale), aside=True)
+        cache = self._account.charge(pieces, aside=True)
         self._calls.append(
             ReplayedCall(kind=request.kind.value, cache=cache, completion_tokens=completion_tokens)
         )
@@ -291,7 +301,3 @@ class _Replay:
         if index < len(messages) and messages[index].role == "assistant":
             return messages[index]
         return None
-
-    def _rendered(self, answer: Message | None) -> str:
-        """Return the answer as the next prompt will show it, since that is what can be a hit."""
-        return "" if answer is None else self._pieces.rendered_answer(answer)

@@ -33,8 +33,10 @@ class Row:
     rebilled_tokens: int
     cached_exact_tokens: int
     cached_block_tokens: int
+    cached_spliced_tokens: int
     cost_flat: float
     cost_cached: float
+    cost_spliced: float
     n_edits: int
 
 
@@ -66,17 +68,22 @@ def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
         rebilled_tokens=sum(cache.rebilled_tokens for cache, _ in calls),
         cached_exact_tokens=sum(cache.lcp_tokens for cache, _ in calls),
         cached_block_tokens=bill.cached_tokens,
+        cached_spliced_tokens=sum(cache.spliced_tokens for cache, _ in calls),
         cost_flat=sum(_cost(flat, cache, out) for cache, out in calls),
         cost_cached=sum(_cost(caching, cache, out) for cache, out in calls),
+        cost_spliced=sum(_cost(caching, cache, out, cache.spliced_tokens) for cache, out in calls),
         n_edits=len(result.edits),
     )
     return Priced(row=row, bill=bill, stand_ins=result.stand_ins)
 
 
-def _cost(prices: PriceList, cache: CallCache, completion_tokens: int) -> float:
+def _cost(
+    prices: PriceList, cache: CallCache, completion_tokens: int, hits: int | None = None
+) -> float:
+    """Return a call's cost with `hits` cached tokens; by default those in whole blocks."""
     return prices.call_cost(
         prompt_tokens=cache.prompt_tokens,
-        cached_tokens=cache.lcp_block_tokens or 0,
+        cached_tokens=cache.lcp_block_tokens or 0 if hits is None else hits,
         completion_tokens=completion_tokens,
     )
 
@@ -108,14 +115,19 @@ def table_lines(
     yield f"{instances} instances, {runs} runs. Ratios are to {REFERENCE}" + (
         "." if reference else ", which was not asked for: add it to --arms."
     )
-    head = ("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "break-even", "edits")
+    head = (
+        *("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "spliced"),
+        *("break-even", "edits"),
+    )
     yield f"{'arm':34}" + "".join(f"{name:>12}" for name in head)
     for name, own in by_arm.items():
         yield f"{name:34}" + "".join(f"{cell:>12}" for cell in _cells(own, reference, caching))
     yield (
         "flat, caching: cost where a cached token costs as much as an uncached one, and where it"
-        f" costs {caching.cached / caching.input:g} of it. Break-even: the price of a cached token,"
-        " in uncached ones, at which the arm costs what the reference does; -: none from 0 to 1."
+        f" costs {caching.cached / caching.input:g} of it; spliced: the same if the server kept the"
+        " keys of all text that stays, wherever it moves, which none does. Break-even: the price"
+        " of a cached token, in uncached ones, at which the arm costs what the reference does; -:"
+        " none from 0 to 1."
     )
     stand_ins = sum(r.stand_ins for r in results)
     if stand_ins:
@@ -135,8 +147,10 @@ def _cells(
     yield f"{peaks[len(peaks) // 2]:,}"
     for key in ("new_tokens", "rebilled_tokens", "cached_block_tokens"):
         yield f"{_sum(own, key):,.0f}"
-    for key in ("cost_flat", "cost_cached"):
-        base = _sum(reference, key) if reference else 0.0
+    for key in ("cost_flat", "cost_cached", "cost_spliced"):
+        # Over the cache as it is: what splicing saves shows in the reference too.
+        of = "cost_flat" if key == "cost_flat" else "cost_cached"
+        base = _sum(reference, of) if reference else 0.0
         yield f"{_sum(own, key) / base:.3f}" if base else "-"
     even = reference and break_even_ratio(
         _bill(own), _bill(reference), output_price=caching.output / caching.input

@@ -136,6 +136,7 @@ def _valued(serve: ServeSpec) -> list[str]:
         "--max-num-seqs": serve.max_num_seqs,
         "--max-num-batched-tokens": serve.max_num_batched_tokens,
         "--block-size": serve.block_size,
+        "--prefix-cache-retention-interval": serve.state_interval_tokens,
         "--gpu-memory-utilization": serve.gpu_memory_utilization,
         "--tool-call-parser": serve.tool_parser,
         "--reasoning-parser": serve.reasoning_parser,

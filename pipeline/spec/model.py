@@ -49,6 +49,9 @@ class ServeSpec:
     max_num_seqs: Runtime[Count] = 16
     max_num_batched_tokens: Runtime[Count | None] = None
     block_size: Runtime[Count | None] = None
+    state_interval_tokens: Runtime[Count | None] = None
+    """Every so many tokens the server of a hybrid model keeps the model's state, so that an edited
+    history finds one; a multiple of its block. None: at the end of each prompt only."""
     gpu_memory_utilization: Runtime[Share | None] = None
     flags: Runtime[tuple[str, ...]] = ()
     """Further arguments of `vllm serve`, as a list of words."""

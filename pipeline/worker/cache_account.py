@@ -6,11 +6,11 @@ reported stands beside it, untouched. Done once, when a run has ended, and linea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
 from pipeline.accounting.prompt_pieces import PromptPieces
-from pipeline.accounting.template import rendered_prompt
+from pipeline.accounting.template import TemplateRules, rendered_prompt
 from pipeline.records.run_record import CallRecord
 from pipeline.spec.model import ModelSpec
 from pipeline.views.policy import TokenCounter
@@ -18,13 +18,27 @@ from pipeline.views.shown import ShownTokens
 from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged
 
 
-def block_tokens_of(model: ModelSpec) -> int | None:
-    """Return the block size of the server's prefix cache, None where the config names none."""
-    match model.kind:
-        case "sim":
-            return model.sim.block_size if model.sim else None
-        case _:
-            return model.serve.block_size
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerCache:
+    """What decides how a server's prefix cache sees a prompt."""
+
+    rules: TemplateRules = "keep_reasoning"
+    block_tokens: int | None = None
+    """None: unknown."""
+    state_interval_tokens: int = 0
+    """Of a hybrid model's states; see `CacheAccount`."""
+
+    @classmethod
+    def of(cls, model: ModelSpec) -> "ServerCache":
+        """Return what a model's config says of it."""
+        if model.kind == "sim":
+            block = model.sim.block_size if model.sim else None
+            return cls(rules=model.template_rules, block_tokens=block)
+        return cls(
+            rules=model.template_rules,
+            block_tokens=model.serve.block_size,
+            state_interval_tokens=model.serve.state_interval_tokens or 0,
+        )
 
 
 def with_cache_account(
@@ -32,7 +46,7 @@ def with_cache_account(
     messages: Sequence[Message],
     tools: Mapping[str, str],
     *,
-    model: ModelSpec,
+    cache: ServerCache,
     counter: TokenCounter,
     id_prefixes: Sequence[int | None] = (),
 ) -> tuple[CallRecord, ...]:
@@ -44,17 +58,17 @@ def with_cache_account(
         calls: of one run, in order.
         messages: of the run's trajectory.
         tools: the tool lists that the calls name by hash.
-        model: whose chat template and cache block count.
+        cache: the server's.
         counter: the one that counted the messages.
         id_prefixes: of every answered call, the prefix on token ids where it is known.
     """
-    account = _RunAccount(messages, tools, model, counter)
+    account = _RunAccount(messages, tools, cache, counter)
     charged = tuple(account.charged(call) for call in calls)
     answered = [place for place, call in enumerate(calls) if call.prompt_tokens is not None]
     if len(answered) != len(id_prefixes):
         return charged
     exact = dict(zip(answered, id_prefixes, strict=True))
-    block = block_tokens_of(model)
+    block = cache.block_tokens
     return tuple(_on_ids(call, exact.get(place), block) for place, call in enumerate(charged))
 
 
@@ -67,9 +81,11 @@ def _on_ids(call: CallRecord, lcp: int | None, block: int | None) -> CallRecord:
     return replace(
         call,
         lcp_tokens=lcp,
+        lcp_exact=True,
         lcp_block_tokens=None if block is None else lcp - lcp % block,
         new_tokens=rest - rebilled,
         rebilled_tokens=rebilled,
+        spliced_tokens=max(lcp, call.spliced_tokens or 0),
     )
 
 
@@ -80,16 +96,20 @@ class _RunAccount:
         self,
         messages: Sequence[Message],
         tools: Mapping[str, str],
-        model: ModelSpec,
+        cache: ServerCache,
         counter: TokenCounter,
     ) -> None:
         self._messages = messages
-        self._rules = model.template_rules
+        self._rules = cache.rules
         self._tokens = ShownTokens(counter)
         # Rendered once, into the prefix of every prompt: the list is the same throughout a run.
         fixed = next(iter(tools.values()), "")
         self._pieces = PromptPieces(self._tokens, rules=self._rules, tools=fixed)
-        self._account = CacheAccount(counter, block_tokens=block_tokens_of(model))
+        self._account = CacheAccount(
+            counter,
+            block_tokens=cache.block_tokens,
+            state_interval_tokens=cache.state_interval_tokens,
+        )
         self._seen = Trajectory()
         self._standing: dict[tuple[int, Part], Edit] = {}
         self._touched: set[int] = set()
@@ -104,7 +124,10 @@ class _RunAccount:
         return replace(
             call,
             lcp_tokens=cache.lcp_tokens,
+            lcp_exact=False,
             lcp_block_tokens=cache.lcp_block_tokens,
+            lcp_state_tokens=cache.lcp_state_tokens,
+            spliced_tokens=cache.spliced_tokens,
             new_tokens=cache.new_tokens,
             rebilled_tokens=cache.rebilled_tokens,
         )
@@ -117,6 +140,7 @@ class _RunAccount:
             kept=change.kept,
             prompt_tokens=call.prompt_tokens,
             completion=self._answer_to(call),
+            answer=call.message_count,
         )
 
     def _aside(self, call: CallRecord) -> CallCache:

