@@ -8,10 +8,13 @@ read again adds nothing; a file that cannot be read is named, and the others are
 import argparse
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
+from pipeline.accounting.template import TemplateRules
 from pipeline.compact import compact_door
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
@@ -19,8 +22,11 @@ from pipeline.records.foreign.files import trajectory_files
 from pipeline.records.ingested import Origin, ingest
 from pipeline.records.journal import new_journal
 from pipeline.records.layout import Layout
+from pipeline.records.run_record import RunRecord
 from pipeline.records.tables import compact
 from pipeline.serving.tokens import token_counter
+from pipeline.views.policy import TokenCounter
+from pipeline.worker.cache_account import ServerCache, with_cache_account
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,6 +45,13 @@ def main(arguments: Sequence[str]) -> int:
         help="what counts the tokens of single texts (default: %(default)s); "
         "the sums per call come from the files",
     )
+    parser.add_argument(
+        "--template",
+        choices=get_args(TemplateRules),
+        default="keep_reasoning",
+        help="what the chat template did with earlier reasoning (default: %(default)s)",
+    )
+    parser.add_argument("--block", type=int, help="tokens of the server's cache block, if known")
     options = parser.parse_args(arguments)
     missing = [str(path) for path in options.trajectories if not path.exists()]
     if missing:
@@ -67,6 +80,9 @@ def _ingest(options: argparse.Namespace) -> int:
             counter_name=counter.name,
             node=platform.node(),
         ),
+        account=_accountant(
+            counter, ServerCache(rules=options.template, block_tokens=options.block)
+        ),
     )
     for path, reason in report.bad.items():
         print(f"ingest: {path} was left out: {reason}", file=sys.stderr)
@@ -81,6 +97,16 @@ def _ingest(options: argparse.Namespace) -> int:
     if report.added or report.known:
         print(f"next: python -m pipeline.analyze {options.out} --allow-invalid")
     return 1 if report.bad else 0
+
+
+def _accountant(counter: TokenCounter, cache: ServerCache) -> Callable[[RunRecord], RunRecord]:
+    """Return what fills in a run's cache columns, by the account that live runs have too."""
+
+    def accounted(run: RunRecord) -> RunRecord:
+        calls = with_cache_account(run.calls, run.messages, run.tools, cache=cache, counter=counter)
+        return replace(run, calls=calls)
+
+    return accounted
 
 
 if __name__ == "__main__":

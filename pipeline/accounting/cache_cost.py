@@ -75,6 +75,8 @@ class CacheAccount:
         self._scale = ServedScale()
         self._held: set[tuple[int | None, str]] = set()
         self._versions: dict[int, list[str]] = {}
+        self._expected: tuple[Piece, int] | None = None
+        """The last answer as a piece, and where it ends in the server's prompt."""
 
     def charge(
         self,
@@ -84,6 +86,7 @@ class CacheAccount:
         prompt_tokens: int | None = None,
         completion: str = "",
         answer: int | None = None,
+        completion_tokens: int | None = None,
         prompt_ids: Sequence[int] | None = None,
         completion_ids: Sequence[int] = (),
         aside: bool = False,
@@ -96,6 +99,7 @@ class CacheAccount:
             prompt_tokens: the server's count, to which offline ones are stretched. None: their sum.
             completion: the answer as the next prompt would render it.
             answer: index of the message that the answer becomes.
+            completion_tokens: of it as rendered, by the server.
             prompt_ids: the prompt's token ids. While every call of the run has them, the prefix is
                 found on them and is exact to the token.
             completion_ids: the answer's.
@@ -112,6 +116,7 @@ class CacheAccount:
         offline = self._token_ends[-1] if self._token_ends else 0
         total = offline if prompt_tokens is None else prompt_tokens
         covered, prefix = self._text_prefix(kept, completion)
+        self._place_answer(kept)
         self._scale.add(offline, total)
         exact = self._ids.charge(prompt_ids, completion_ids)
         lcp = min(round(self._scale.at(prefix)) if exact is None else exact, max(total - 1, 0))
@@ -121,6 +126,10 @@ class CacheAccount:
             # The one token that is always computed again, of a prompt that was sent before.
             rebilled = 1
         self._remember(pieces, completion, answer)
+        self._expected = None
+        if answer is not None and completion_tokens is not None:
+            known = Piece(text=completion, n_tokens=0, origin=answer)
+            self._expected = known, total + completion_tokens
         return CallCache(
             prompt_tokens=total,
             lcp_tokens=lcp,
@@ -130,6 +139,15 @@ class CacheAccount:
             lcp_state_tokens=self._state_prefix(lcp, total),
             spliced_tokens=spliced,
         )
+
+    def _place_answer(self, kept: int) -> None:
+        """Note where the last answer ends, if this prompt goes on with it."""
+        if self._expected is None or kept >= len(self._pieces):
+            return
+        answer, end = self._expected
+        piece = self._pieces[kept]
+        if (piece.origin, piece.text) == (answer.origin, answer.text):
+            self._scale.add(self._token_ends[kept], end)
 
     def _remember(self, pieces: Sequence[Piece], completion: str, answer: int | None) -> None:
         sent = [(piece.origin, piece.text) for piece in pieces]
@@ -189,6 +207,7 @@ class CacheAccount:
     ) -> CallCache:
         main = self._pieces, self._unit_ends, self._token_ends, self._states
         scale, self._scale = self._scale, ServedScale()
+        expected = self._expected
         place = self._texts.cursor
         self._pieces, self._unit_ends, self._token_ends, self._states = [], [], [], []
         cost = self.charge(
@@ -200,6 +219,7 @@ class CacheAccount:
         )
         self._pieces, self._unit_ends, self._token_ends, self._states = main
         self._scale = scale
+        self._expected = expected
         self._texts.cursor = place
         return cost
 

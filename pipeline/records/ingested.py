@@ -60,6 +60,7 @@ def ingest(
     *,
     count: Count,
     origin: Origin,
+    account: Callable[[RunRecord], RunRecord],
 ) -> IngestReport:
     """Append the runs of `files` to a journal of the folder and return what became of each file.
 
@@ -69,6 +70,7 @@ def ingest(
         new_journal: Makes the journal; called when there is something to add.
         count: Tokens of a text, by the counter that `origin` names.
         origin: What the files do not say.
+        account: Fills in what a prefix cache would have had of each call.
     """
     report = IngestReport()
     known = set(committed(layout, "runs"))
@@ -82,6 +84,8 @@ def ingest(
             if record.run_id in known:
                 report.known.append(path)
                 continue
+            if record.arm == ARM:
+                record = account(record)
             journal = journal or new_journal()
             journal.append_run(record if record.worker else replace(record, worker=journal.name))
             known.add(record.run_id)

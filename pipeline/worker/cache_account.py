@@ -141,6 +141,7 @@ class _RunAccount:
             prompt_tokens=call.prompt_tokens,
             completion=self._answer_to(call),
             answer=call.message_count,
+            completion_tokens=self._rendered_tokens(call),
         )
 
     def _aside(self, call: CallRecord) -> CallCache:
@@ -150,6 +151,13 @@ class _RunAccount:
             for shown, message in zip(rendered_prompt(asked, self._rules), asked, strict=True)
         ]
         return self._account.charge(pieces, prompt_tokens=call.prompt_tokens, aside=True)
+
+    def _rendered_tokens(self, call: CallRecord) -> int | None:
+        """Return the completion tokens that the next prompt shows, as the server counted them."""
+        if call.completion_tokens is None:
+            return None
+        dropped = call.reasoning_tokens or 0 if self._rules == "no_reasoning" else 0
+        return call.completion_tokens - dropped
 
     def _answer_to(self, call: CallRecord) -> str:
         """Return the answer as the next prompt renders it, where it entered the trajectory."""

@@ -217,3 +217,17 @@ def test_a_place_in_the_tree_stays_valid_when_its_edge_is_split_from_elsewhere()
     tree.cursor = place
     tree.go_back(4)
     assert tree.go_on("ef") == 2
+
+
+def test_an_answer_takes_as_many_tokens_of_the_next_prompt_as_the_server_made() -> None:
+    """Stretched evenly over answer and output, the prefix ended at 110 of these 140."""
+    account = CacheAccount(CharCounter())
+    task, answer, result = (
+        Piece(text=letter * n, n_tokens=n, origin=origin)
+        for origin, (letter, n) in enumerate([("t", 100), ("a", 10), ("r", 90)])
+    )
+    account.charge(
+        [task], prompt_tokens=100, completion=answer.text, answer=1, completion_tokens=40
+    )
+    cost = account.charge([answer, result], kept=1, prompt_tokens=200)
+    assert (cost.lcp_tokens, cost.new_tokens) == (140, 60)

