@@ -1,10 +1,10 @@
 """Prefix-cache accounting: what of each prompt a cache that never forgets would have had.
 
-Three of the four views of docs/methods.md, Cache accounting: the longest common prefix with anything the same run sent or
-received before, that rounded down to the server's block, and what an engine could give that keeps
-the keys of all text that stays, wherever it moves (*spliced*). The fourth is what the server
-reports, and never mixed with these. One object serves worker, ingest and replay. Prices are not
-here, and neither is how a message becomes a piece (`prompt_pieces`).
+Three of the four views (docs/methods.md, Cache accounting): the longest common prefix with anything
+the same run sent or received before, that rounded down to the server's block, and what an engine
+could give that keeps the keys of all text that stays, wherever it moves (*spliced*). The fourth is
+what the server reports, and never mixed with these. One object serves worker, ingest and replay.
+Prices are not here, and neither is how a message becomes a piece (`prompt_pieces`).
 """
 
 from bisect import bisect_right

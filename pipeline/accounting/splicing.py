@@ -2,8 +2,9 @@
 
 An engine that keeps the keys of surviving text moves them to their new places, so what counts is
 which runs of a message's text stand, in order, in a version of the same message that was sent
-before (docs/methods.md, Cache accounting). Lines that occur once on either side anchor the two versions; between
-anchors equal lines are paired in order, and what is left is compared by its ends and by words.
+before (docs/methods.md, Cache accounting). Lines that occur once on either side anchor the two
+versions; between anchors equal lines are paired in order, and what is left is compared by its ends
+and by words.
 Close to linear in the two texts. It finds all that survives when text is cut out, and at least the
 common head and tail whatever the change.
 """

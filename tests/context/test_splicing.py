@@ -85,7 +85,7 @@ def test_a_word_that_was_cut_is_another_token() -> None:
 
 # --- the account ---------------------------------------------------------------------------------
 class Slow:
-    """The view written from its definition: every prompt against everything sent before, by message."""
+    """The view from its definition: each prompt against all that was sent, by message."""
 
     def __init__(self) -> None:
         self.sent: dict[int, list[str]] = {}
