@@ -102,6 +102,8 @@ class Contrast:
     """Instances whose peak is lower in the arm."""
     costs: tuple[CostRatio, ...] = ()
     """By price list, in the first view of the cache that is known; empty without calls."""
+    full_price: CostRatio | None = None
+    """Ratio of the input tokens that were not cached; None without calls."""
 
     @property
     def tokens(self) -> Estimate:

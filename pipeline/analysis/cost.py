@@ -178,6 +178,11 @@ def run_costs(usage: Usage, prices: PriceList, view: str) -> FloatArray:
     return part_costs(usage, prices, FLAT if prices.is_flat else view)
 
 
+def instance_costs(usage: Usage, arm: ArmOutcomes, prices: PriceList, view: str) -> FloatArray:
+    """Return each instance's cost, mean over seeds; NaN where a planned run has none."""
+    return _means(run_costs(usage, prices, view), arm)
+
+
 def view_label(usages: Mapping[str, Usage], view: str) -> str:
     """Return a view's name in results: a prefix is exact only where all token ids are known."""
     if view != "exact":
@@ -202,8 +207,8 @@ def bills(
     found = []
     for name, arm in group.arms.items():
         paired = arm.complete & control.complete
-        costs = _means(run_costs(usages[name], prices, view), arm)[paired]
-        base = _means(run_costs(usages[reference], prices, view), control)[paired]
+        costs = instance_costs(usages[name], arm, prices, view)[paired]
+        base = instance_costs(usages[reference], control, prices, view)[paired]
         counts = draws.of(int(paired.sum()))
         ratio = None if name == reference else ratios_of_sums(base, costs[:, None], counts)[0]
         found.append(
@@ -220,6 +225,10 @@ def cost_ratios(found: Sequence[ArmBill], arm: str) -> tuple[CostRatio, ...]:
         for b in reversed(first.values())
         if b.ratio is not None
     )
+
+
+FULL_PRICE = PriceList(name="full-price input tokens", cached=0.0, output=0.0)
+"""Counts the input tokens that no cache gave for nothing: a bill in tokens."""
 
 
 def _bill(

@@ -1,8 +1,12 @@
 """The result tables behind the answer as rows: savings, costs, behaviour, grids, windows."""
 
+from collections.abc import Mapping
+
 from pipeline.analysis.behaviour.summary import ArmBehaviour
+from pipeline.analysis.bootstrap import Estimate
+from pipeline.analysis.grid import SOLVE
 from pipeline.analysis.study import Study
-from pipeline.analysis.table_columns import Row, estimate_columns, identity
+from pipeline.analysis.table_columns import Row, estimate_columns, identity, rate_columns
 
 
 def saving_rows(study: Study) -> list[Row]:
@@ -141,16 +145,48 @@ def grid_rows(study: Study) -> list[Row]:
             "dimension": m.dimension,
             "level": m.level,
             "against": m.against,
-            "n_pairs_of_arms": m.n_pairs_of_arms,
+            "n_pairs_of_arms": len(m.pairs),
             "n_instances": m.n_instances,
             "status": "exploratory",
-            **estimate_columns("input_tokens_ratio", m.tokens),
-            **estimate_columns("n_steps_ratio", m.steps),
+            **_ratio_columns(m.ratios),
             **({} if m.solve is None else estimate_columns("solve_difference", m.solve)),
+            **{
+                f"{outcome}_{word}_in": count(outcome)
+                for outcome in (*m.ratios, *([] if m.solve is None else [SOLVE]))
+                for word, count in (("lower", m.n_lower), ("higher", m.n_higher))
+            },
         }
         for g in study.groups
         for m in g.matched
     ]
+
+
+def grid_pair_rows(study: Study) -> list[Row]:
+    """Return the matched pairs of arms one by one."""
+    return [
+        {
+            **identity(g.group),
+            "dimension": m.dimension,
+            "level": m.level,
+            "against": m.against,
+            "arm": pair.arm,
+            "against_arm": pair.against,
+            "n_instances": pair.n_instances,
+            "status": "exploratory",
+            **_ratio_columns(pair.ratios),
+            **({} if pair.solve is None else rate_columns("solve_difference", pair.solve)),
+        }
+        for g in study.groups
+        for m in g.matched
+        for pair in m.pairs
+    ]
+
+
+def _ratio_columns(ratios: Mapping[str, Estimate]) -> Row:
+    columns: Row = {}
+    for outcome, estimate in ratios.items():
+        columns |= estimate_columns(f"{outcome}_ratio", estimate)
+    return columns
 
 
 def window_rows(study: Study) -> list[Row]:

@@ -2,20 +2,22 @@
 
 In the deletion study an arm is scope x unit x rate x timing. Comparing all delayed arms with all
 immediate ones would mix the other dimensions in; here every delayed arm meets its own immediate
-twin, instances are averaged over such pairs, and instances are resampled. Exploratory unless the
-analysis plan says otherwise.
+twin. Each pair of twins stands alone, so that one can say "fewer tokens in 17 of 18 pairs"; for the
+interval over all of them, instances are averaged over the pairs and resampled. Exploratory unless
+the analysis plan says otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
-from pipeline.analysis.arrays import FloatArray
+from pipeline.analysis.arrays import BoolArray, FloatArray
 from pipeline.analysis.bootstrap import Estimate, mean_differences, ratios_of_sums, seed_means
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.outcomes import Group
+from pipeline.analysis.rate_difference import TIE, RateDifference, rate_difference
 from pipeline.arms.deletion import Deletion
 from pipeline.spec.arm import ArmSpec
 
@@ -23,6 +25,22 @@ Cell = Mapping[str, str]
 """Dimension to level of one arm."""
 
 DIMENSIONS = ("scope", "unit", "rate", "timing")
+
+Outcomes = Mapping[str, Mapping[str, FloatArray]]
+"""Outcome to each arm's seed means by instance, NaN where unknown; all are compared as ratios."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchedPair:
+    """Two arms that differ in one dimension only."""
+
+    arm: str
+    against: str
+    n_instances: int
+    ratios: Mapping[str, Estimate]
+    """Outcome to the ratio of sums, on the instances that both arms know."""
+    solve: RateDifference | None
+    """None without grades."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +50,30 @@ class MatchedContrast:
     dimension: str
     level: str
     against: str
-    n_pairs_of_arms: int
+    pairs: tuple[MatchedPair, ...]
     n_instances: int
-    tokens: Estimate
-    """Ratio of input tokens."""
-    steps: Estimate
-    """Ratio of steps."""
+    """Complete in every arm of every pair: the ones that the figures over all pairs are from."""
+    ratios: Mapping[str, Estimate]
+    """Outcome to the ratio of sums over all pairs."""
     solve: Estimate | None
-    """Difference in solve rate; None without grades."""
+    """Difference in solve rate over all pairs; None without grades."""
+
+    def n_lower(self, outcome: str) -> int:
+        """Return the pairs in which the level has less of an outcome (or solves less)."""
+        return sum(gap < -TIE for gap in self._gaps(outcome))
+
+    def n_higher(self, outcome: str) -> int:
+        """Return the pairs in which the level has more of an outcome (or solves more)."""
+        return sum(gap > TIE for gap in self._gaps(outcome))
+
+    def _gaps(self, outcome: str) -> list[float]:
+        if outcome == SOLVE:
+            return [pair.solve.value for pair in self.pairs if pair.solve is not None]
+        return [pair.ratios[outcome].value - 1 for pair in self.pairs]
+
+
+SOLVE = "solve"
+"""The outcome that is compared as a difference."""
 
 
 def grid_cells(arms: Mapping[str, ArmSpec]) -> dict[str, Cell]:
@@ -63,7 +97,7 @@ def grid_cells(arms: Mapping[str, ArmSpec]) -> dict[str, Cell]:
 
 
 def matched_contrasts(
-    group: Group, cells: Mapping[str, Cell], draws: Draws
+    group: Group, cells: Mapping[str, Cell], draws: Draws, outcomes: Outcomes
 ) -> list[MatchedContrast]:
     """Return every pair of levels of every dimension that has matched arms in `group`."""
     present = {name: cell for name, cell in cells.items() if name in group.arms}
@@ -73,7 +107,7 @@ def matched_contrasts(
         for against, level in combinations(levels, 2):
             pairs = _matched(present, dimension, level, against)
             if pairs:
-                found.append(_contrast(group, dimension, level, against, pairs, draws))
+                found.append(_contrast(group, (dimension, level, against), pairs, draws, outcomes))
     return found
 
 
@@ -98,38 +132,66 @@ def _matched(
 
 def _contrast(
     group: Group,
-    dimension: str,
-    level: str,
-    against: str,
-    pairs: list[tuple[str, str]],
+    place: tuple[str, str, str],
+    pairs: Sequence[tuple[str, str]],
     draws: Draws,
+    outcomes: Outcomes,
 ) -> MatchedContrast:
-    arms = group.arms
-    complete = np.logical_and.reduce([arms[a].complete for pair in pairs for a in pair])
-    counts = draws.of(int(complete.sum()))
+    complete, graded = (
+        np.logical_and.reduce([known for pair in pairs for known in _known(group, pair, what)])
+        for what in ("complete", "graded")
+    )
 
-    def mean(side: int, metric: str) -> FloatArray:
-        values: FloatArray = np.mean([arms[p[side]].mean_of(metric) for p in pairs], axis=0)
-        return values[complete]
-
-    def ratio(metric: str) -> Estimate:
-        return ratios_of_sums(mean(1, metric), mean(0, metric)[:, None], counts)[0]
+    def mean(side: int, values: Mapping[str, FloatArray]) -> FloatArray:
+        means: FloatArray = np.mean([values[pair[side]] for pair in pairs], axis=0)
+        return means
 
     solve = None
-    graded = np.logical_and.reduce([arms[a].graded for pair in pairs for a in pair])
     if graded.any():
-        after, before = (
-            np.mean([seed_means(arms[p[side]].resolved) for p in pairs], axis=0)[graded]
-            for side in (0, 1)
-        )
+        rates = {name: seed_means(group.arms[name].resolved) for pair in pairs for name in pair}
+        after, before = (mean(side, rates)[graded] for side in (0, 1))
         solve = mean_differences(before, after[:, None], draws.of(int(graded.sum())))[0]
+    dimension, level, against = place
     return MatchedContrast(
         dimension=dimension,
         level=level,
         against=against,
-        n_pairs_of_arms=len(pairs),
+        pairs=tuple(_pair(group, pair, draws, outcomes) for pair in pairs),
         n_instances=int(complete.sum()),
-        tokens=ratio("input_tokens"),
-        steps=ratio("n_steps"),
+        ratios={
+            outcome: _ratio(mean(1, values), mean(0, values), complete, draws)
+            for outcome, values in outcomes.items()
+        },
         solve=solve,
     )
+
+
+def _pair(group: Group, pair: tuple[str, str], draws: Draws, outcomes: Outcomes) -> MatchedPair:
+    arm, against = pair
+    complete, graded = (
+        np.logical_and(*_known(group, pair, what)) for what in ("complete", "graded")
+    )
+    solve = None
+    if graded.any():
+        before, after = (seed_means(group.arms[name].resolved[graded]) for name in (against, arm))
+        solve = rate_difference(before, after, draws.of(int(graded.sum())))
+    return MatchedPair(
+        arm=arm,
+        against=against,
+        n_instances=int(complete.sum()),
+        ratios={
+            outcome: _ratio(values[against], values[arm], complete, draws)
+            for outcome, values in outcomes.items()
+        },
+        solve=solve,
+    )
+
+
+def _known(group: Group, pair: tuple[str, str], what: str) -> list[BoolArray]:
+    return [getattr(group.arms[name], what) for name in pair]
+
+
+def _ratio(before: FloatArray, after: FloatArray, complete: BoolArray, draws: Draws) -> Estimate:
+    known = complete & ~np.isnan(before) & ~np.isnan(after)
+    counts = draws.of(int(known.sum()))
+    return ratios_of_sums(before[known], after[known][:, None], counts)[0]

@@ -7,6 +7,7 @@ from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.detail_tables import (
     behaviour_rows,
     cost_rows,
+    grid_pair_rows,
     grid_rows,
     price_sweep_rows,
     repository_rows,
@@ -15,7 +16,7 @@ from pipeline.analysis.detail_tables import (
 )
 from pipeline.analysis.outcomes import METRICS
 from pipeline.analysis.study import GroupStudy, Study
-from pipeline.analysis.table_columns import Row, estimate_columns, identity
+from pipeline.analysis.table_columns import Row, estimate_columns, identity, rate_columns
 
 
 def contrast_rows(study: Study) -> list[Row]:
@@ -44,6 +45,9 @@ def _contrast_row(contrast: Contrast) -> Row:
     row |= estimate_columns("peak_median_ratio", contrast.peak_ratio)
     row |= estimate_columns("peak_paired_ratio", contrast.paired_peak_ratio)
     row |= {"n_peak_lower": contrast.n_peak_lower, **_solve_columns(contrast)}
+    if contrast.full_price is not None:
+        row |= estimate_columns("full_price_input_tokens_ratio", contrast.full_price.ratio)
+        row["full_price_view"] = contrast.full_price.view
     for cost in contrast.costs:
         row |= estimate_columns(f"cost_{cost.prices}_ratio", cost.ratio)
         row |= {
@@ -60,10 +64,7 @@ def _solve_columns(contrast: Contrast) -> Row:
     return {
         "solve_rate": solve.arm_rate,
         "reference_solve_rate": solve.reference_rate,
-        "solve_difference": solve.difference.value,
-        "solve_difference_low": solve.difference.low,
-        "solve_difference_high": solve.difference.high,
-        "solve_difference_method": solve.difference.method,
+        **rate_columns("solve_difference", solve.difference),
         "solve_test": solve.test.method,
         "solve_test_p": solve.test.p_value,
         "solve_holm_p": solve.holm_p,
@@ -262,5 +263,6 @@ ALL_TABLES = {
     "behaviour": behaviour_rows,
     "windows": window_rows,
     "grid": grid_rows,
+    "grid_pairs": grid_pair_rows,
 }
 """File stem to the function that makes its rows."""

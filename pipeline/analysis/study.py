@@ -5,22 +5,30 @@ tables, figures and the report.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
+from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.behaviour.collect import Behaviour, collected
-from pipeline.analysis.behaviour.summary import ArmBehaviour, behaviour_by_arm, leaking_instances
+from pipeline.analysis.behaviour.summary import (
+    ArmBehaviour,
+    behaviour_by_arm,
+    leaking_instances,
+    refetches_by_arm,
+)
 from pipeline.analysis.contrasts import Contrast, Draws, contrasts_of
 from pipeline.analysis.cost import (
+    FULL_PRICE,
     VIEWS,
     ArmBill,
     PriceSweep,
     Usage,
     bills,
     cost_ratios,
+    instance_costs,
     price_sweep,
     usage_of,
 )
@@ -210,8 +218,15 @@ def _group_study(
     contrasts = contrasts_of(group, plan, reference=reference, draws=draws)
     others = {c.arm: group.arms[c.arm] for c in contrasts}
     control = group.arms[reference]
-    billed, sweeps = _costs(connection, group, pricing, reference=reference, draws=draws)
-    contrasts = [replace(c, costs=cost_ratios(billed, c.arm)) for c in contrasts]
+    priced = _priced(connection, group, pricing, reference=reference, draws=draws)
+    contrasts = [
+        replace(
+            c,
+            costs=cost_ratios(priced.bills, c.arm),
+            full_price=next(iter(cost_ratios(priced.full_price, c.arm)), None),
+        )
+        for c in contrasts
+    ]
     leaking = leaking_instances(behaviour, group)
     some_left = 0 < len(leaking) < len(group.instance_ids)
     clean = without_instances(group, set(leaking))
@@ -227,46 +242,86 @@ def _group_study(
             name: repository_sensitivity(group, arm=name, reference=reference, draws=draws)
             for name in others
         },
-        bills=billed,
-        price_sweeps=sweeps,
+        bills=priced.bills,
+        price_sweeps=priced.sweeps,
         behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)
         if behaviour.run_ids
         else (),
         leaking=leaking,
-        matched=matched_contrasts(group, cells, draws),
+        matched=matched_contrasts(
+            group,
+            cells,
+            draws,
+            {
+                **{m: {n: a.mean_of(m) for n, a in group.arms.items()} for m in _MATCHED_METRICS},
+                "refetches": refetches_by_arm(behaviour, group),
+                **{f"cost_{name}": costs for name, costs in priced.by_instance.items()},
+            },
+        ),
         without_leaks=contrasts_of(clean, plan, reference=reference, draws=draws)
         if some_left
         else (),
     )
 
 
-def _costs(
+_MATCHED_METRICS = ("input_tokens", "n_steps")
+"""Metrics that are compared between the matched arms of a grid."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Priced:
+    """What the calls of a group cost; empty where token counts are unknown."""
+
+    bills: Sequence[ArmBill] = ()
+    sweeps: Sequence[PriceSweep] = ()
+    full_price: Sequence[ArmBill] = ()
+    """In tokens that were not cached, in the first view that is known."""
+    by_instance: Mapping[str, Mapping[str, FloatArray]] = field(default_factory=dict)
+    """Price list to each arm's cost by instance, in the list's first view that is known."""
+
+
+def _priced(
     connection: duckdb.DuckDBPyConnection,
     group: Group,
     pricing: Pricing,
     *,
     reference: str,
     draws: Draws,
-) -> tuple[list[ArmBill], list[PriceSweep]]:
+) -> _Priced:
     """Return every bill, and the price sweep on the exact view (else reported) and spliced."""
+    plain = usage_of(connection, group)
+    if np.isnan(plain[reference]["flat_prompt"]).all():
+        return _Priced()
+    known = _known_views(plain[reference])
     found: list[ArmBill] = []
+    by_instance: dict[str, dict[str, FloatArray]] = {}
     for prices in pricing.lists.values():
         usages = usage_of(connection, group, prices)
-        for view in ["flat"] if prices.is_flat else _known_views(usages[reference]):
+        views = ["flat"] if prices.is_flat else _known_views(usages[reference])
+        for view in views:
             found += bills(usages, group, prices, view=view, reference=reference, draws=draws)
-    usages = usage_of(connection, group)
-    if np.isnan(usages[reference]["flat_prompt"]).all():
-        return [], []
-    known = _known_views(usages[reference])
+        by_instance[prices.name] = {
+            name: instance_costs(usages[name], arm, prices, view)
+            for view in views[:1]
+            for name, arm in group.arms.items()
+        }
     first = [view for view in ("exact", "reported") if view in known][:1]
-    sweeps = [
-        sweep
-        for view in [*first, *(v for v in known if v == "spliced")]
-        for sweep in price_sweep(
-            usages, group, pricing, view=view, reference=reference, draws=draws
-        )
-    ]
-    return found, sweeps
+    return _Priced(
+        bills=found,
+        sweeps=[
+            sweep
+            for view in [*first, *(v for v in known if v == "spliced")]
+            for sweep in price_sweep(
+                plain, group, pricing, view=view, reference=reference, draws=draws
+            )
+        ],
+        full_price=[
+            bill
+            for view in known[:1]
+            for bill in bills(plain, group, FULL_PRICE, view=view, reference=reference, draws=draws)
+        ],
+        by_instance={name: costs for name, costs in by_instance.items() if costs},
+    )
 
 
 def _known_views(usage: Usage) -> list[str]:

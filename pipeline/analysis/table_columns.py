@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.outcomes import Group
+from pipeline.analysis.rate_difference import RateDifference
 
 Row = dict[str, Any]
 
@@ -27,4 +28,14 @@ def estimate_columns(name: str, estimate: Estimate) -> Row:
         f"{name}_bca_low": estimate.bca_low,
         f"{name}_bca_high": estimate.bca_high,
         f"{name}_p": estimate.p_value,
+    }
+
+
+def rate_columns(name: str, found: RateDifference) -> Row:
+    """Return a difference in solve rate as columns."""
+    return {
+        name: found.value,
+        f"{name}_low": found.low,
+        f"{name}_high": found.high,
+        f"{name}_method": found.method,
     }

@@ -5,11 +5,12 @@ median one, among those where the arm acted.
 """
 
 from dataclasses import dataclass
+from math import nan
 
 import duckdb
 import numpy as np
 
-from pipeline.analysis.figures.context import ContextTrace
+from pipeline.analysis.figures.context import ContextTrace, Drop
 from pipeline.analysis.outcomes import Group
 
 
@@ -71,7 +72,7 @@ def trace_of(connection: duckdb.DuckDBPyConnection, run_id: str, *, arm: str) ->
         [run_id],
     ).fetchall()
     drops = connection.execute(
-        "SELECT pruned_at_call, count(*) FROM messages "
+        "SELECT pruned_at_call, count(*), sum(n_tokens)::DOUBLE FROM messages "
         "WHERE run_id = ? AND pruned_at_call IS NOT NULL GROUP BY 1 ORDER BY 1",
         [run_id],
     ).fetchall()
@@ -80,5 +81,9 @@ def trace_of(connection: duckdb.DuckDBPyConnection, run_id: str, *, arm: str) ->
         prompt_tokens=np.array([float(tokens) for *_, tokens in calls]),
         is_cleanup=[kind == "cleanup" for _, _, kind, _ in calls],
         plan_step_calls=sorted(step_place[s] for (s,) in completed if s in step_place),
-        drops=[(place[call], n) for call, n in drops if call in place],
+        drops=[
+            Drop(call=place[call], n_outputs=n, n_tokens=nan if tokens is None else tokens)
+            for call, n, tokens in drops
+            if call in place
+        ],
     )

@@ -10,6 +10,7 @@ from math import isnan
 from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.contrasts import Contrast, SolveRate
 from pipeline.analysis.figures.style import evidence_word
+from pipeline.analysis.rate_difference import RateDifference
 from pipeline.analysis.replication import SeedNoise
 
 UNKNOWN = "-"
@@ -22,7 +23,11 @@ def percent(share: float, *, digits: int = 1) -> str:
 
 def solve_difference(solve: SolveRate) -> str:
     """Return the difference of the two solve rates in points, over all seeds, with its interval."""
-    found = solve.difference
+    return points(solve.difference)
+
+
+def points(found: RateDifference | Estimate) -> str:
+    """Return a difference of shares in points, with its interval."""
     return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 

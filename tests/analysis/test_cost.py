@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.cost import ArmBill, bills, price_sweep, usage_of
 from pipeline.analysis.outcomes import Group, groups_of
+from pipeline.analysis.study import opened_study
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import ArmTruth, SyntheticSweep
 from pipeline.analysis.tables import open_tables
+from pipeline.analysis.wording import ratio as ratio_words
+from pipeline.analysis.wording import verdict
 from pipeline.records.columns import CALLS
 from pipeline.records.layout import Layout
 from pipeline.records.schema import table_of
@@ -149,13 +152,11 @@ def test_nothing_solved_leaves_the_cost_of_a_solved_task_undefined(tmp_path: Pat
 
 
 def test_missing_calls_leave_nothing_to_price(sweep: Path):
-    from pipeline.analysis.study import opened_study
-
     for path in Layout(sweep).table("calls").glob("*.parquet"):
         path.unlink()
     connection, study = opened_study(sweep)
     connection.close()
-    assert study.groups[0].bills == []
+    assert not study.groups[0].bills
     assert isinstance(study.behaviour.refetches, pa.Table)
 
 
@@ -239,3 +240,39 @@ def test_sums_in_sql_cost_what_every_call_costs_by_itself(two_arms: Path, data: 
         by_hand.append(sum(known) if known else float("nan"))
     totals = [found[arm].total for arm in ("full_history", "plan_prune")]
     assert totals == pytest.approx(by_hand, nan_ok=True)
+
+
+def test_full_price_input_tokens_are_those_that_no_cache_gave(pristine: Path):
+    """Against a loop over the calls: seed means by instance, then one sum over the other."""
+    layout = Layout(pristine)
+    runs = pq.read_table(layout.table_file("runs")).to_pylist()
+    arm_of = {row["run_id"]: row["arm"] for row in runs}
+    n_seeds = len({row["seed"] for row in runs})
+    total = dict.fromkeys(arm_of.values(), 0.0)
+    for path in layout.table("calls").glob("*.parquet"):
+        for row in pq.read_table(path).to_pylist():
+            total[arm_of[row["run_id"]]] += (row["prompt_tokens"] - row["lcp_tokens"]) / n_seeds
+    connection, study = opened_study(pristine)
+    connection.close()
+    for contrast in study.groups[0].contrasts:
+        assert contrast.full_price is not None
+        expected = total[contrast.arm] / total["full_history"]
+        assert contrast.full_price.ratio.value == pytest.approx(expected)
+
+
+def test_cheaper_at_the_same_rate_is_said_by_price_list_and_never_of_tokens(pristine: Path):
+    """Pruning saves tokens and loses the cache: flat prices yes, caching prices no."""
+    connection, study = opened_study(pristine)
+    connection.close()
+    contrast = next(c for c in study.groups[0].contrasts if c.arm == "plan_prune")
+    assert contrast.solve is not None
+    not_worse = replace(contrast.solve.sameness, low=-0.01, high=0.01)
+    ratio = {c.prices: c.ratio for c in contrast.costs}
+    same = replace(contrast, solve=replace(contrast.solve, sameness=not_worse))
+    assert contrast.tokens.high < 1
+    assert same.cheaper_under == tuple(name for name, found in ratio.items() if found.high < 1)
+    dear = tuple(replace(c, ratio=replace(c.ratio, high=1.2)) for c in contrast.costs[1:])
+    cheap_when_flat = replace(same, costs=(contrast.costs[0], *dear))
+    assert cheap_when_flat.cheaper_under == ("flat",)
+    assert "flat prices yes, caching prices not shown" in verdict(cheap_when_flat)
+    assert f"cost ratio {ratio_words(ratio['caching'])} with caching prices" in verdict(contrast)

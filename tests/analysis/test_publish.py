@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.analysis.figures.context import Drop, peak_contexts
 from pipeline.analysis.figures.distances import refetch_distances
+from pipeline.analysis.figures.money import Effects, cost_against_solve_rate
 from pipeline.analysis.figures.style import NO_SERIES, arm_styles, save, styled
 from pipeline.analysis.output import latex_text
 from pipeline.analysis.paired_table import paired_table_text
@@ -17,7 +19,10 @@ from pipeline.analysis.publish import AnalysisSummary, analyze_results
 from pipeline.analysis.report.run_pages import events_once
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import SyntheticSweep
+from pipeline.analysis.tables import open_tables
+from pipeline.analysis.traces import trace_of
 from pipeline.analyze import main as analyze
+from pipeline.records.layout import Layout
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.synthetic import effects_from
 from pipeline.synthetic import main as synthesise
@@ -197,3 +202,48 @@ def test_legends_of_many_or_long_names_leave_the_axes_their_room(tmp_path: Path,
         )
         save(figure, tmp_path / "figure", evidence="sim")  # a warning here is an error
     assert figure.axes[0].get_window_extent().height > 1.0 * figure.dpi
+
+
+def test_a_drop_is_given_as_outputs_and_their_tokens(pristine: Path):
+    path = sorted(Layout(pristine).table("messages").glob("*.parquet"))[0]
+    rows = [r for r in pq.read_table(path).to_pylist() if r["pruned_at_call"] is not None]
+    run_id = rows[0]["run_id"]
+    with open_tables(pristine) as connection:
+        trace = trace_of(connection, run_id, arm="plan_prune")
+    dropped: dict[int, list[int]] = {}
+    for row in rows:
+        if row["run_id"] == run_id:
+            dropped.setdefault(row["pruned_at_call"], []).append(row["n_tokens"])
+    expected = [(len(t), sum(t)) for _, t in sorted(dropped.items())]
+    assert [(d.n_outputs, d.n_tokens) for d in trace.drops] == expected
+    assert Drop(call=3, n_outputs=12, n_tokens=4900.0).label == "-12, 4.9k"
+    assert Drop(call=3, n_outputs=12, n_tokens=float("nan")).label == "-12"
+
+
+def test_peaks_are_marked_by_outcome():
+    peaks = {"full_history": np.array([10.0, 20.0, 30.0]), "mask": np.array([9.0, 15.0, 12.0])}
+    solved = {"full_history": np.array([1.0, 0.0, 0.5]), "mask": np.array([1.0, 1.0, 0.0])}
+    styles = arm_styles(list(peaks), reference="full_history")
+    (axes,) = peak_contexts(peaks, solved, styles, reference="full_history").axes
+    found = {
+        (line.get_fillstyle(), float(y))
+        for line in axes.lines
+        if line.get_linestyle() == "None"
+        for y in line.get_ydata()
+    }
+    assert found == {
+        ("full", 10.0), ("none", 20.0), ("left", 30.0),
+        ("full", 9.0), ("full", 15.0), ("none", 12.0),
+    }  # fmt: skip
+
+
+def test_cost_and_solve_rate_are_drawn_with_the_intervals_of_the_comparison():
+    effects = Effects(cost=(0.8, 0.7, 0.9), solve_points=(-2.0, -5.0, 1.0))
+    styles = arm_styles(["full_history", "mask"], reference="full_history")
+    panels = {"flat": {"mask": effects}, "caching": {"mask": effects}}
+    figure = cost_against_solve_rate(panels, styles, reference="full_history")
+    assert len(figure.axes) == 2
+    for axes in figure.axes:
+        drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+        assert ([0.7, 0.9], [-2.0, -2.0]) in drawn
+        assert ([0.8, 0.8], [-5.0, 1.0]) in drawn

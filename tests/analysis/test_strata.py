@@ -221,6 +221,21 @@ def test_the_deletion_grids_table_has_a_row_a_configuration(tmp_path: Path):
     matched = {(m.dimension, m.level, m.against): m for m in group.matched}
     timing = matched[("timing", "immediate", "delayed")]
     rate = matched[("rate", "75%", "25%")]
-    assert (timing.n_pairs_of_arms, rate.n_pairs_of_arms) == (21, 12)
-    assert timing.tokens.low < 1 < timing.tokens.high
-    assert rate.tokens.low < (1 - 0.375) / (1 - 0.125) < rate.tokens.high
+    assert (len(timing.pairs), len(rate.pairs)) == (21, 12)
+    assert timing.ratios["input_tokens"].low < 1 < timing.ratios["input_tokens"].high
+    tokens = rate.ratios["input_tokens"]
+    assert tokens.low < (1 - 0.375) / (1 - 0.125) < tokens.high
+    # Every pair by itself: three quarters deleted leave fewer tokens than one quarter.
+    assert rate.n_lower("input_tokens") + rate.n_higher("input_tokens") == 12
+    assert rate.n_lower("input_tokens") == 12
+    of_pairs = {(p.arm, p.against): p for p in rate.pairs}
+    pair = of_pairs["delete_both_turn75_delayed", "delete_both_turn25_delayed"]
+    one = {n: group.group.arms[n].mean_of("input_tokens").sum() for n in (pair.arm, pair.against)}
+    expected = one[pair.arm] / one[pair.against]
+    assert pair.ratios["input_tokens"].value == pytest.approx(expected)
+    assert set(pair.ratios) == {
+        "input_tokens", "n_steps", "refetches", "cost_flat", "cost_caching",
+    }  # fmt: skip
+    assert all(p.solve is not None for p in rate.pairs)
+    solved = [p.solve.value for p in rate.pairs if p.solve is not None]
+    assert rate.n_higher("solve") == sum(value > 0 for value in solved)

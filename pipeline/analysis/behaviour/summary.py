@@ -237,6 +237,16 @@ def _arm_behaviour(
     )
 
 
+def refetches_by_arm(behaviour: Behaviour, group: Group) -> dict[str, FloatArray]:
+    """Return each arm's re-fetches a run by instance; NaN where the messages do not say."""
+    counts = shaped_by_arm(group, behaviour.run_ids, behaviour.columns)
+    unknown = np.full(len(group.instance_ids), np.nan)
+    return {
+        name: seed_means(columns["n_refetches"]) if "n_refetches" in columns else unknown
+        for name, columns in counts.items()
+    }
+
+
 def leaking_instances(behaviour: Behaviour, group: Group) -> tuple[str, ...]:
     """Return the instances of which some run used the network, or looked at other commits.
 

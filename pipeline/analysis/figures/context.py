@@ -2,12 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.analysis.arrays import FloatArray
-from pipeline.analysis.figures.style import ArmStyle, axes_of, legend_above, new_figure, thousands
+from pipeline.analysis.figures.style import (
+    ArmStyle,
+    axes_of,
+    legend_above,
+    new_figure,
+    short_number,
+    thousands,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop:
+    """What was taken out of the view before one call."""
+
+    call: int
+    """Place of the call in the trace."""
+    n_outputs: int
+    n_tokens: float
+    """Of the outputs, before placeholders; NaN where they were not counted."""
+
+    @property
+    def label(self) -> str:
+        """Outputs, and tokens where they are known."""
+        tokens = "" if isnan(self.n_tokens) else f", {short_number(self.n_tokens)}"
+        return f"-{self.n_outputs}{tokens}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,8 +44,7 @@ class ContextTrace:
     is_cleanup: Sequence[bool]
     plan_step_calls: Sequence[int]
     """Calls at which a plan step was completed."""
-    drops: Sequence[tuple[int, int]]
-    """(call, outputs dropped before it)."""
+    drops: Sequence[Drop]
 
 
 def context_growth(traces: Sequence[ContextTrace], styles: Mapping[str, ArmStyle]) -> Figure:
@@ -38,9 +62,9 @@ def context_growth(traces: Sequence[ContextTrace], styles: Mapping[str, ArmStyle
             calls[cleanup], trace.prompt_tokens[cleanup], ls="", marker="x", ms=4,
             color=style.colour, zorder=4,
         )  # fmt: skip
-        for call, n_outputs in trace.drops:
+        for drop in trace.drops:
             axes.annotate(
-                f"-{n_outputs}", (call + 1, trace.prompt_tokens[call]), xytext=(2, -9),
+                drop.label, (drop.call + 1, trace.prompt_tokens[drop.call]), xytext=(2, -9),
                 textcoords="offset points", fontsize=6, color=style.colour,
             )  # fmt: skip
     _mark_plan_steps(axes, traces, styles)
@@ -68,13 +92,22 @@ def _mark_plan_steps(
             )  # fmt: skip
 
 
+_FILLS = {"full": "solved", "left": "by some seeds", "none": "not solved"}
+"""How a marker is filled, to the outcome that it stands for."""
+
+
 def peak_contexts(
-    peaks: Mapping[str, FloatArray], styles: Mapping[str, ArmStyle], *, reference: str
+    peaks: Mapping[str, FloatArray],
+    solved: Mapping[str, FloatArray],
+    styles: Mapping[str, ArmStyle],
+    *,
+    reference: str,
 ) -> Figure:
-    """Return peak context of every task, tasks in the order of the reference's peak.
+    """Return peak context of every task by outcome, in the order of the reference's peak.
 
     Args:
         peaks: arm to peaks (seed means) of the same instances in the same order.
+        solved: arm to seed means of resolved, likewise; NaN without a grade.
         styles: from `arm_styles`.
         reference: the arm that gives the order.
     """
@@ -85,14 +118,31 @@ def peak_contexts(
     size = float(np.clip(60 / max(len(order), 1), 1.2, 4.0))
     for arm, values in peaks.items():
         style = styles[arm]
-        axes.plot(
-            places, values[order], ls="", marker=style.marker, ms=size, color=style.colour,
-            mfc="none" if arm != reference else style.colour, mew=0.7, label=arm,
-        )  # fmt: skip
+        fills = np.array([_fill(share) for share in solved[arm][order]])
+        for fill in _FILLS:
+            axes.plot(
+                places[fills == fill], values[order][fills == fill], ls="", marker=style.marker,
+                ms=size, color=style.colour, fillstyle=fill, mfcalt="none", mew=0.7,
+            )  # fmt: skip
+        axes.plot([], [], ls=style.line, marker=style.marker, color=style.colour, ms=4, label=arm)
         axes.axhline(float(np.median(values)), color=style.colour, ls=style.line, lw=0.8)
+    if not all(np.isnan(shares).all() for shares in solved.values()):
+        shown = {_fill(share) for shares in solved.values() for share in shares}
+        for fill in (f for f in _FILLS if f in shown):
+            axes.plot(
+                [], [], ls="", marker="o", ms=4, color="#666666", fillstyle=fill, mfcalt="none",
+                mew=0.7, label=_FILLS[fill],
+            )  # fmt: skip
     axes.set_xlabel(f"task, by the peak of {reference} (lines: medians)")
     axes.set_ylabel("peak context, tokens")
     axes.set_ylim(bottom=0)
     thousands(axes.yaxis)
     legend_above(axes)
     return figure
+
+
+def _fill(solved_share: float) -> str:
+    """Return how the marker of a task is filled; a task without a grade is like one not solved."""
+    if solved_share >= 1:
+        return "full"
+    return "left" if solved_share > 0 else "none"

@@ -9,13 +9,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.analysis.arrays import FloatArray
-from pipeline.analysis.bootstrap import Estimate
+from pipeline.analysis.bootstrap import Estimate, seed_means
 from pipeline.analysis.figures import style
 from pipeline.analysis.figures.context import context_growth, peak_contexts
 from pipeline.analysis.figures.distances import refetch_distances
 from pipeline.analysis.figures.forest import Panel, forest
-from pipeline.analysis.figures.money import cost_against_price_ratio, cost_against_solve_rate
+from pipeline.analysis.figures.money import (
+    Effects,
+    cost_against_price_ratio,
+    cost_against_solve_rate,
+)
 from pipeline.analysis.figures.tokens import stacked_tokens
+from pipeline.analysis.rate_difference import RateDifference
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.traces import typical_pair
 from pipeline.analysis.wording import evidence_note
@@ -63,16 +68,16 @@ def _group_figures(
                 "context_growth",
                 context_growth(pair.traces, styles),
                 f"Context size per call for one task ({pair.instance_id}, seed {pair.seed}), the "
-                f"one whose ratio of input tokens is nearest to the median. Numbers: outputs "
-                f"dropped before the call.",
+                f"one whose ratio of input tokens is nearest to the median. Numbers: outputs, and "
+                f"their tokens, dropped before the call.",
             )
     peaks = complete_means(group, "peak_context_tokens")
     n = len(next(iter(peaks.values())))
     if n:
         yield drawn(
             "peak_context",
-            peak_contexts(peaks, styles, reference=group.reference),
-            f"Peak context of each of {n} tasks, mean over seeds.",
+            peak_contexts(peaks, solved_where_complete(group), styles, reference=group.reference),
+            f"Peak context of each of {n} tasks, mean over seeds; filled: solved.",
         )
         yield drawn(
             "stacked_tokens",
@@ -107,7 +112,7 @@ def _panels(group: GroupStudy, margin: float) -> list[Panel]:
     panels = [
         Panel(
             label="solve rate, points",
-            effects={arm: (100 * d.value, 100 * d.low, 100 * d.high) for arm, d in solve.items()},
+            effects={arm: _in_points(d) for arm, d in solve.items()},
             null=0.0,
             margin=-100 * margin,
         ),
@@ -129,25 +134,28 @@ def _ends(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
+def _in_points(found: RateDifference) -> tuple[float, float, float]:
+    return 100 * found.value, 100 * found.low, 100 * found.high
+
+
 def _cost_figures(
     study: Study,
     group: GroupStudy,
     styles: dict[str, style.ArmStyle],
     drawn: Callable[[str, Figure, str], Drawn],
 ) -> Iterator[Drawn]:
-    pricing = study.pricing
-    name = study.plan.pricing if study.plan.pricing in pricing.lists else pricing.primary.name
-    # The first view of a list is the one that is not hypothetical.
-    costs = {b.arm: b.per_run for b in reversed(group.bills) if b.prices == name}
-    rates = {c.arm: c.solve.arm_rate for c in group.contrasts if c.solve is not None}
-    rates |= {c.reference: c.solve.reference_rate for c in group.contrasts if c.solve is not None}
-    points = {arm: (costs[arm], rates[arm]) for arm in costs if arm in rates}
-    if points and not any(np.isnan(cost) for cost, _ in points.values()):
+    panels = {
+        name: effects
+        for name in dict.fromkeys((study.plan.pricing, *_caching_lists(group)))
+        if (effects := _effects(group, name))
+    }
+    if panels:
+        pricing = study.pricing
         yield drawn(
             "cost_solve_rate",
-            cost_against_solve_rate(points, styles, currency=pricing.currency),
-            f"Cost a run against solve rate, price list {name} of {pricing.name} "
-            f"({pricing.as_of}).",
+            cost_against_solve_rate(panels, styles, reference=group.reference),
+            f"Cost and solve rate against {group.reference}, with 95% intervals of the paired "
+            f"comparison; price lists of {pricing.name} ({pricing.as_of}).",
         )
     sweeps = [s for s in group.price_sweeps if not any(np.isnan(e.value) for e in s.costs)]
     if sweeps:
@@ -158,6 +166,30 @@ def _cost_figures(
             f"the cache; bars on the line at 1: break-even. Dotted: what an engine that keeps the "
             f"keys of all surviving text could give.",
         )
+
+
+def _caching_lists(group: GroupStudy) -> list[str]:
+    """Return the first price list with a discount on what is cached, if there is one."""
+    return [c.caching_cost.prices for c in group.contrasts if c.caching_cost is not None][:1]
+
+
+def _effects(group: GroupStudy, prices: str) -> dict[str, Effects]:
+    """Return the arms whose cost under a price list and whose solve rate are known."""
+    return {
+        c.arm: Effects(cost=_ends(cost.ratio), solve_points=_in_points(c.solve.difference))
+        for c in group.contrasts
+        for cost in c.costs
+        if c.solve is not None and cost.prices == prices and not np.isnan(cost.ratio.value)
+    }
+
+
+def solved_where_complete(group: GroupStudy) -> dict[str, FloatArray]:
+    """Return seed means of resolved by arm, on the instances of `complete_means`."""
+    arms = {a: group.group.arms[a] for a in _in_order(group)}
+    complete = np.logical_and.reduce([arm.complete for arm in arms.values()])
+    peaks = [arm.mean_of("peak_context_tokens") for arm in arms.values()]
+    complete &= ~np.isnan(peaks).any(axis=0)
+    return {name: seed_means(arm.resolved)[complete] for name, arm in arms.items()}
 
 
 def complete_means(group: GroupStudy, metric: str) -> dict[str, FloatArray]:

@@ -1,37 +1,60 @@
 """Cost figures: cost against solve rate, and the cost ratio as cached tokens get dearer."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pipeline.analysis.cost import PriceSweep
-from pipeline.analysis.figures.style import ArmStyle, axes_of, legend_above, new_figure, thousands
+from pipeline.analysis.figures.style import (
+    COLUMN_IN,
+    ArmStyle,
+    axes_of,
+    legend_above,
+    new_figure,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effects:
+    """An arm's effects against the reference, each with its interval."""
+
+    cost: tuple[float, float, float]
+    """Ratio, lower and upper end."""
+    solve_points: tuple[float, float, float]
 
 
 def cost_against_solve_rate(
-    points: Mapping[str, tuple[float, float]], styles: Mapping[str, ArmStyle], *, currency: str
+    panels: Mapping[str, Mapping[str, Effects]], styles: Mapping[str, ArmStyle], *, reference: str
 ) -> Figure:
-    """Return a scatter of arms.
+    """Return arms by cost and solve rate against the reference, one panel a price list.
+
+    Intervals are of the paired comparison: those of the arms' own means would mostly show that
+    tasks differ.
 
     Args:
-        points: arm to (cost a run, solve rate as a share).
+        panels: price list to arm to effects.
         styles: from `arm_styles`.
-        currency: unit of the cost.
+        reference: the arm in the cross of both lines.
     """
-    figure = new_figure()
-    axes = axes_of(figure)
-    for arm, (cost, rate) in points.items():
-        style = styles[arm]
-        axes.plot(
-            [cost], [100 * rate], ls="", marker=style.marker, ms=6, color=style.colour, label=arm
-        )
-    axes.set_xlabel(f"cost a run, {currency}")
-    axes.set_ylabel("solved, %")
-    axes.set_xlim(0, 1.12 * max(cost for cost, _ in points.values()) or 1.0)
-    axes.margins(y=0.25)
-    thousands(axes.xaxis)
-    legend_above(axes)
+    figure = new_figure(width_in=COLUMN_IN * min(len(panels), 2))
+    for number, (prices, arms) in enumerate(panels.items(), start=1):
+        axes = axes_of(figure, (1, len(panels), number))
+        axes.axvline(1, color="black", lw=0.6)
+        axes.axhline(0, color="black", lw=0.6)
+        for arm, effects in arms.items():
+            style = styles[arm]
+            (cost, *cost_ends), (rate, *rate_ends) = effects.cost, effects.solve_points
+            axes.plot(cost_ends, [rate, rate], color=style.colour, lw=1.0)
+            axes.plot([cost, cost], rate_ends, color=style.colour, lw=1.0)
+            axes.plot(
+                [cost], [rate], ls="", marker=style.marker, ms=6, color=style.colour, label=arm
+            )
+        axes.set_xlabel(f"cost, ratio to {reference} ({prices} prices)")
+        axes.set_ylabel(f"solve rate, points against {reference}" if number == 1 else "")
+        if number == 1:
+            legend_above(axes)
     return figure
 
 

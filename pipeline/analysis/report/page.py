@@ -39,6 +39,7 @@ def report_page(study: Study, figures: Sequence[Drawn], pages: Mapping[str, str]
     environment.filters["p"] = wording.p_value
     environment.filters["ratio"] = wording.ratio
     environment.filters["signed"] = wording.signed
+    environment.filters["points"] = wording.points
     environment.filters["difference"] = wording.solve_difference
     source = files("pipeline.analysis.report").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
@@ -83,6 +84,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "noise": study.noise,
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
         "matched": study.matched,
+        "matched_outcomes": _MATCHED_OUTCOMES,
         "gpu": ", ".join(
             f"{c.arm} {wording.ratio(c.ratios['gpu_s'])}"
             for c in study.contrasts
@@ -104,6 +106,14 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
     }
 
 
+_MATCHED_OUTCOMES = {
+    "input_tokens": "input tokens",
+    "n_steps": "turns",
+    "refetches": "re-fetches",
+}
+"""Outcomes of matched arms that have a column of their own in the report, beside costs."""
+
+
 def _embedded(figure: Drawn) -> dict[str, str]:
     data = base64.b64encode(Path(figure.svg).read_bytes()).decode()
     return {"src": f"data:image/svg+xml;base64,{data}", "caption": figure.caption}
@@ -121,6 +131,9 @@ def _claim(contrast: Contrast) -> dict[str, str]:
         else wording.UNKNOWN,
         "tokens_geometric": wording.ratio(contrast.geometric["input_tokens"]),
         "tokens_p": wording.p_value(contrast.tokens_holm_p),
+        "full_price": wording.UNKNOWN
+        if contrast.full_price is None
+        else wording.ratio(contrast.full_price.ratio),
         "steps": wording.ratio(contrast.ratios["n_steps"]),
         "median_steps": wording.ratio(contrast.median_steps_ratio),
         "output": wording.ratio(contrast.ratios["output_tokens"]),
