@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pipeline.host.claim_file import Liveness
 from pipeline.records.plan import Block, PlannedRun
-from pipeline.worker.claims import Claim, ClaimBoard, Liveness
+from pipeline.worker.claims import Claim, ClaimBoard
 from pipeline.worker.ledgers import Ledger, Work
 
 BACKOFF_S = 2.0

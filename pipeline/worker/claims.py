@@ -1,125 +1,31 @@
 """Who works on which block, decided by files on the shared file system and nothing else.
 
-A claim is one small file, complete at once (temporary file, then hard link), so that of any number
-of workers on any number of nodes exactly one wins. Its owner counts up a heartbeat in it. Whoever
-sees a counter stand still for `stale_s` on its *own* monotonic clock may take the claim over:
-clocks of different nodes are never compared. Two owners at once are possible (a node that hangs
-and comes back) and harmless, since results are decided by records and not by claims.
-
-Names go through a grave: a claim is renamed to a name of its own before it is judged or removed,
-and put back if it is not what was expected. Does not know what a block holds, nor what is done
+A block's claim is a `host.claim_file`: of any number of workers on any number of nodes exactly one
+wins, and a dead one's claim is taken over. Two owners at once are possible and harmless, since
+results are decided by records and not by claims. Does not know what a block holds, nor what is done
 with it; the journals say what is finished.
 """
 
 import contextlib
 import json
 import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from pipeline.host.files import create_exclusive, open_exclusive, sync_folder
-from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, this_machine
+from pipeline.host.claim_file import ClaimFile, Liveness, Owner, Watch, create_claim
+from pipeline.host.files import create_exclusive, sync_folder
 from pipeline.records.layout import Layout
 
-_COUNTER_AT = len('{"counter":"')
-_COUNTER_DIGITS = 12
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
-    """A worker attempt, as its claims name it."""
-
-    worker: str
-    host: str
-    machine: str
-    """Boot id and process namespace: where they are equal, process ids can be compared."""
-    pid: int
-    start_ticks: int
-    slurm_job: str | None
-    nonce: str
-
-
-def this_owner(worker: str, slurm_job: str | None = None) -> Owner:
-    """Return this process as an owner of claims."""
-    identity = process_identity(os.getpid())
-    return Owner(
-        worker=worker,
-        host=socket.gethostname(),
-        machine=this_machine(),
-        pid=os.getpid(),
-        start_ticks=identity.start_ticks if identity else 0,
-        slurm_job=slurm_job,
-        nonce=secrets.token_hex(8),
-    )
-
-
-class Liveness(StrEnum):
-    """What an observer knows of a block's claim."""
-
-    FREE = "free"
-    ALIVE = "alive"
-    """Ours, or its counter moved while we watched and has not stood still since."""
-    UNKNOWN = "unknown"
-    """Not watched for long enough."""
-    STALE = "stale"
-    """Its owner is dead, or its counter stood still for too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    """A claim as it was last seen, and since when it looks like that."""
-
-    content: bytes
-    since_s: float
-    moved: bool
-
-
-class Claim:
-    """A claim that this process won.
-
-    The counter is written in place, into the file that was created: if the name has gone to
-    another owner, the write cannot reach that owner's file, and it works when the disk is full.
-    """
+class Claim(ClaimFile):
+    """A block's claim that this process won."""
 
     def __init__(self, block_id: str, path: Path, descriptor: int) -> None:
+        super().__init__(path, descriptor)
         self.block_id = block_id
-        self.path = path
-        self._descriptor = descriptor
-        self._lock = threading.Lock()
-        self.inode = os.fstat(descriptor).st_ino
-        self._counter = 0
-
-    def is_ours(self) -> bool:
-        """Return whether the claim's name still leads to our file."""
-        try:
-            return self.path.stat().st_ino == self.inode
-        except FileNotFoundError:
-            return False
-
-    def beat(self) -> bool:
-        """Count the heartbeat up, if the claim is still ours; return whether it is."""
-        # The number of a closed descriptor goes to the next file that is opened: never write to it.
-        with self._lock:
-            if self._descriptor < 0 or not self.is_ours():
-                return False
-            self._counter += 1
-            digits = f"{self._counter:0{_COUNTER_DIGITS}d}".encode()
-            os.pwrite(self._descriptor, digits, _COUNTER_AT)
-            os.fsync(self._descriptor)
-            return True
-
-    def close(self) -> None:
-        """Forget the file. May be called twice."""
-        with self._lock:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +55,7 @@ class ClaimBoard:
     ) -> None:
         self._layout = layout
         self._owner = owner
-        self._stale_s = stale_s
-        self._now_s = now_s
-        self._sights: dict[str, _Sight] = {}
+        self._watch = Watch(owner, stale_s=stale_s, now_s=now_s)
         self._held: dict[str, Claim] = {}
         self._lock = threading.RLock()
         self._stop = threading.Event()
@@ -182,13 +86,7 @@ class ClaimBoard:
             OSError: the claim could not be written (no space, for one).
         """
         path = self._layout.claim(block_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = {
-            "counter": "0" * _COUNTER_DIGITS,
-            "block": block_id,
-            "owner": asdict(self._owner),
-        }
-        descriptor = open_exclusive(path, json.dumps(content, separators=(",", ":")).encode())
+        descriptor = create_claim(path, self._owner, block=block_id)
         if descriptor is None:
             return None
         claim = Claim(block_id, path, descriptor)
@@ -198,38 +96,12 @@ class ClaimBoard:
 
     def observe(self, block_id: str) -> Liveness:
         """Look at the block's claim once more and return what is known of it by now."""
-        path = self._layout.claim(block_id)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            self._sights.pop(block_id, None)
-            return Liveness.FREE
-        owner = _owner_in(content)
-        if owner is not None and owner.nonce == self._owner.nonce:
-            return Liveness.ALIVE
-        now_s = self._now_s()
-        before = self._sights.get(block_id)
-        if before is None or before.content != content:
-            moved = before is not None and _owner_in(before.content) == owner
-            self._sights[block_id] = before = _Sight(content, now_s, moved)
-        if self._is_dead(owner) or now_s - before.since_s >= self._stale_s:
-            return Liveness.STALE
-        # That the owner's process exists says nothing: it may hang. Only its counter tells.
-        return Liveness.ALIVE if before.moved else Liveness.UNKNOWN
+        return self._watch.observe(self._layout.claim(block_id))
 
     def take_over(self, block_id: str) -> Claim | None:
         """Return the block's claim if it was stale and this call won it, else None."""
-        if self.observe(block_id) is not Liveness.STALE:
+        if not self._watch.remove_stale(self._layout.claim(block_id)):
             return None
-        seen = self._sights[block_id].content
-        grave = self._bury(block_id)
-        if grave is None:
-            return None
-        if grave.read_bytes() != seen:
-            self._put_back(grave, block_id)
-            return None
-        grave.unlink(missing_ok=True)
-        self._sights.pop(block_id, None)
         return self.try_claim(block_id)
 
     def publish(self, claim: Claim) -> None:
@@ -245,13 +117,7 @@ class ClaimBoard:
 
     def release(self, claim: Claim) -> None:
         """Give the block back, half done or untouched, for anyone to claim."""
-        grave = self._bury(claim.block_id)
-        if grave is not None:
-            # Our file is open still, so that no other can have its inode.
-            if grave.stat().st_ino == claim.inode:
-                grave.unlink(missing_ok=True)
-            else:
-                self._put_back(grave, claim.block_id)
+        claim.give_back()
         self._forget(claim)
 
     def release_all(self) -> None:
@@ -297,35 +163,3 @@ class ClaimBoard:
         with self._lock:
             self._held.pop(claim.block_id, None)
             claim.close()
-
-    def _is_dead(self, owner: Owner | None) -> bool:
-        """True where the owner ran on this very machine and is gone."""
-        return (
-            owner is not None
-            and owner.machine == self._owner.machine
-            and not is_alive(ProcessIdentity(owner.pid, owner.start_ticks))
-        )
-
-    def _bury(self, block_id: str) -> Path | None:
-        """Rename the block's claim to a name that nobody else knows; None if it is gone."""
-        path = self._layout.claim(block_id)
-        grave = path.with_name(f".{path.name[:150]}.{secrets.token_hex(8)}.grave")
-        try:
-            path.rename(grave)
-        except FileNotFoundError:
-            return None
-        return grave
-
-    def _put_back(self, grave: Path, block_id: str) -> None:
-        """Give a claim its name again, the same file, unless a new claim has it by now."""
-        with contextlib.suppress(FileExistsError):
-            os.link(grave, self._layout.claim(block_id))
-        grave.unlink(missing_ok=True)
-
-
-def _owner_in(content: bytes) -> Owner | None:
-    """Return the owner that a claim names, None where the file is no claim of ours."""
-    try:
-        return Owner(**json.loads(content)["owner"])
-    except (ValueError, KeyError, TypeError):
-        return None

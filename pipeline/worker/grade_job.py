@@ -25,6 +25,7 @@ from pipeline.benchmarks.registry import format_of
 from pipeline.grading.cache import GradeCache, GradeKey
 from pipeline.grading.evaluation import N_TRIES, EvalSite, eval_site
 from pipeline.grading.verdict import Grade, has_content, infra_failed, without_patch
+from pipeline.host.claim_file import Owner, this_owner
 from pipeline.host.environment import environment
 from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
@@ -38,7 +39,7 @@ from pipeline.records.rebuild import recorded_run
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import States
 from pipeline.worker.blocks import Assignment, BlockQueue
-from pipeline.worker.claims import ClaimBoard, Owner, this_owner
+from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.deadline import Deadline
 from pipeline.worker.grade_cache import PREFIX, cached_grades
 from pipeline.worker.grade_logs import GradeLogs

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.host.claim_file import Owner
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.host.proctable import ProcessIdentity, is_alive
 from pipeline.host.slurm_job import SlurmJob
 from pipeline.records.failure import InfraError
 from pipeline.records.layout import Layout
 from pipeline.serving.finding import ServerUnfitError
-from pipeline.worker.claims import Owner
 
 REPORT_EVERY_S = 2.0
 RATE_WINDOW_S = 60.0

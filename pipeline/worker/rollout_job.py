@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.host.claim_file import this_owner
 from pipeline.host.environment import environment
 from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
 from pipeline.records.usage import gpus_of_job, metered
-from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.loop import WorkLoop
 from pipeline.worker.rollout_worker import RolloutWorker
 from pipeline.worker.stopping import Stop, StopWatch, launcher_of

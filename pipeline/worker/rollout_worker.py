@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.host.claim_file import Owner
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
 from pipeline.pruners.pool import PrunerPool
 from pipeline.records.cut_short import cut_short, note_cut_short
@@ -26,7 +27,7 @@ from pipeline.serving.server import ServerStoppedError
 from pipeline.worker.blocks import Assignment, BlockQueue
 from pipeline.worker.budget import GpuBudget
 from pipeline.worker.busy import BusyMeter
-from pipeline.worker.claims import ClaimBoard, Owner
+from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.deadline import Deadline
 from pipeline.worker.donors import Donors
 from pipeline.worker.execute import Bench, counter_for, execute_run

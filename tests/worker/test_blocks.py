@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.host.claim_file import Owner, this_owner
 from pipeline.records.layout import Layout
 from pipeline.records.plan import Block, PlannedRun, blocks_of
 from pipeline.worker.blocks import BlockQueue, Outlook
-from pipeline.worker.claims import ClaimBoard, Owner, this_owner
+from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.ledgers import Work
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.host.claim_file import Liveness, Owner, this_owner
 from pipeline.host.proctable import process_identity
 from pipeline.records.layout import Layout
-from pipeline.worker.claims import Claim, ClaimBoard, Liveness, Owner, this_owner
+from pipeline.worker.claims import Claim, ClaimBoard
 
 BLOCKS = [f"block-{n:02d}" for n in range(50)]
 
@@ -159,7 +160,7 @@ def test_releasing_or_publishing_a_lost_claim_leaves_the_new_owners_in_place(
     hung.publish(lost[1])
     assert taker.beat() == []
     assert layout.claim_done("c").exists()
-    assert not list(layout.claims.glob("*.grave")) + list(layout.claims.glob(".*"))
+    assert not list(layout.claims.glob(".*"))
 
 
 class HesitantClaim(Claim):
@@ -271,11 +272,11 @@ def test_a_claim_that_another_worker_looks_into_meanwhile_is_won_all_the_same(
         while not stop.is_set():
             if following.is_file():
                 path, following = following, next(newest)
-            grave = path.with_name(f".{path.name}.grave")
+            aside = path.with_name(f".{path.name}.aside")
             with contextlib.suppress(FileNotFoundError):
-                path.rename(grave)
-                os.link(grave, path)
-                grave.unlink()
+                path.rename(aside)
+                os.link(aside, path)
+                aside.unlink()
 
     other = threading.Thread(target=look)
     other.start()

@@ -6,9 +6,9 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.host.claim_file import this_owner
 from pipeline.host.files import read_json
 from pipeline.records.layout import Layout
-from pipeline.worker.claims import this_owner
 from pipeline.worker.reporting import Counts, StatusFile
 
 
