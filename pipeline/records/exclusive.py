@@ -24,8 +24,23 @@ class ClaimLostError(ClaimError):
     """Another process took the claim over: what was being prepared must not be committed."""
 
 
+_BEAT_EVERY_S = 1.0
+"""Beats that follow each other sooner are not written: each is one sync of the file."""
+
+
 class ExclusiveClaim(ClaimFile):
-    """A claim that this process holds. `beat` keeps it, at least every few seconds."""
+    """A claim that this process holds. `beat` keeps it; call it at least every few seconds."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        super().__init__(path, descriptor)
+        self._next_beat_s = 0.0
+
+    def beat(self) -> bool:
+        """Count the heartbeat up where it is due; return whether the claim is known to be ours."""
+        if time.monotonic() < self._next_beat_s:
+            return True
+        self._next_beat_s = time.monotonic() + _BEAT_EVERY_S
+        return super().beat()
 
     def check(self) -> None:
         """Make sure that the claim is still ours.
