@@ -26,13 +26,16 @@ from rich.table import Table
 from pipeline.benchmarks.rows import DatasetError
 from pipeline.host.environment import environment
 from pipeline.planning.config import ConfigError, sweep_spec
-from pipeline.planning.doctor import Check, Level, fail, ok, worst
+from pipeline.planning.doctor import Check, Level, fail, ok, warn, worst
 from pipeline.planning.doctor_disk import disk_checks
 from pipeline.planning.doctor_host import host_checks
 from pipeline.planning.doctor_server import server_report
 from pipeline.planning.doctor_slurm import slurm_checks
 from pipeline.planning.estimate import estimated
+from pipeline.planning.history import History
+from pipeline.planning.limits import limit_problems, limit_remarks
 from pipeline.planning.prepare import prepared
+from pipeline.planning.problem import runnable
 from pipeline.records.failure import ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"doctor: {error}", file=sys.stderr)
         return 2
-    _show(checks)
+    _show(checks, words, on_slurm=spec.cluster.kind == "slurm")
     return STATUS[worst(checks)]
 
 
@@ -77,15 +80,28 @@ def site_checks(spec: SweepSpec) -> Iterator[Check]:
     try:
         sweep = prepared(spec)
     except DatasetError as error:
-        yield fail("dataset", str(error), "python -m pipeline.stage dataset --help")
+        problem, _, fix = str(error).partition("; ")
+        yield fail("dataset", problem, fix or "python -m pipeline.stage dataset --help")
     else:
         runs = sweep.runs
         yield ok("dataset", f"{len(sweep.rows):,} instances, {len(runs):,} runs")
     yield from disk_checks(spec, estimated(spec, runs))
+    yield from _limits(spec)
     yield from slurm_checks(Layout(Path(spec.results)), spec)
 
 
-def _show(checks: Sequence[Check]) -> None:
+def _limits(spec: SweepSpec) -> Iterator[Check]:
+    refused = list(limit_problems(spec, History()))
+    for problem in refused:
+        yield fail("limits", problem.message, problem.field)
+    for remark in limit_remarks(spec, History()):
+        key, _, message = remark.partition(": ")
+        yield warn("limits", message, key)
+    if not refused:
+        yield ok("limits", "a job is long enough for a run, and for a grading")
+
+
+def _show(checks: Sequence[Check], words: Sequence[str], *, on_slurm: bool) -> None:
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for _ in range(3):
@@ -94,7 +110,7 @@ def _show(checks: Sequence[Check]) -> None:
         style = STYLE[check.level]
         table.add_row(f"[{style}]{check.level.value}[/]", check.name, check.found)
         if check.fix:
-            table.add_row("", "", f"-> {check.fix}")
+            table.add_row("", "", f"-> {runnable(check.fix, words, on_slurm=on_slurm)}")
     console.print(table)
     counts = {level: sum(c.level is level for c in checks) for level in Level}
     print(", ".join(f"{n} {level.value}" for level, n in counts.items()))
@@ -115,7 +131,7 @@ def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
         found = asdict(probe) if probe is not None else {}
         print(json.dumps({**found, "checks": [asdict(c) for c in report.checks]}, indent=2))
     else:
-        _show(report.checks)
+        _show(report.checks, (), on_slurm=False)
         print(probe.text() if probe is not None else "")
     return STATUS[worst(report.checks)]
 

@@ -43,7 +43,7 @@ from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import Prepared, prepared
-from pipeline.planning.problem import Problem
+from pipeline.planning.problem import Problem, runnable
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError, SandboxError
@@ -96,7 +96,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
-    status = _checked(layout, sweep, estimate, past, console)
+    status = _checked(layout, sweep, estimate, past, overrides, console)
     if status is not None:
         return status
     write_folder(layout, sweep, opened)
@@ -113,7 +113,12 @@ def launch(overrides: Sequence[str], console: Console) -> int:
 
 
 def _checked(
-    layout: Layout, sweep: Prepared, estimate: Estimate, past: History, console: Console
+    layout: Layout,
+    sweep: Prepared,
+    estimate: Estimate,
+    past: History,
+    words: Sequence[str],
+    console: Console,
 ) -> int | None:
     """Say every problem; return the exit status if this launch ends here, else None."""
     spec = sweep.lock.spec
@@ -125,7 +130,8 @@ def _checked(
     if spec.cluster.kind == "slurm" and not found and (has_slurm() or not spec.dry_run):
         at_site = list(site_problems(layout, sweep))
     for problem in (*found, *at_site):
-        print(f"launch: {problem}", file=sys.stderr)
+        said = runnable(str(problem), words, on_slurm=spec.cluster.kind == "slurm")
+        print(f"launch: {said}", file=sys.stderr)
     if spec.dry_run:
         # A plan may be looked at anywhere; only the sweep's own problems fail a dry run.
         console.print("dry run: nothing was written")

@@ -21,9 +21,11 @@ from pipeline.sandbox.images import ImageStore, verify
 from pipeline.sandbox.origin import Origin
 from pipeline.sandbox.staging import StagingOptions, stage_images
 from pipeline.sandbox.staging_estimate import estimate, require_room
+from pipeline.serving.command import located
+from pipeline.serving.parts import CHECKOUT
 from pipeline.serving.staged import ModelFilesError
 from pipeline.serving.staging import stage_model
-from pipeline.spec.sweep import BenchmarkSpec
+from pipeline.spec.sweep import BenchmarkSpec, SweepSpec
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -108,21 +110,50 @@ def _origin(options: argparse.Namespace) -> Origin:
 
 def _dataset(options: argparse.Namespace) -> int:
     staged = stage_dataset(options.source, options.to, revision=options.revision)
-    print(f"{options.to / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
+    folder = options.to.parent if options.to.name == staged.file else options.to
+    print(f"{folder / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
     return 0
 
 
 def _model(options: argparse.Namespace) -> int:
-    staged = stage_model(
-        options.source, options.to, repo=options.repo, revision=options.revision, tell=print
+    if (options.source is None) == (options.sweep is None):
+        raise ConfigError("name one source, or with --sweep the words of a launch")
+    if options.source is not None and options.to is None:
+        raise ConfigError("say where the model goes: --to FOLDER")
+    wanted = (
+        [(options.source, options.to, options.repo, options.revision)]
+        if options.sweep is None
+        else _models_of(sweep_spec(options.sweep))
     )
-    named = f", {staged.repo} at {staged.revision}" if staged.repo else ""
-    print(f"{options.to}: {len(staged.sha256)} files{named}")
-    if staged.revision is not None:
-        print(f"say model.revision={staged.revision} model.serve.model_path={options.to}")
-    if not (staged.repo and staged.revision):
-        print("only a demo may run it until it is named: --repo OWNER/NAME --revision COMMIT")
+    for source, folder, repo, revision in wanted:
+        staged = stage_model(source, folder, repo=repo, revision=revision, tell=print)
+        named = f", {staged.repo} at {staged.revision}" if staged.repo else ""
+        print(f"{folder}: {len(staged.sha256)} files{named}")
+        if not (staged.repo and staged.revision):
+            print("only a demo may run it until it is named: --repo OWNER/NAME --revision COMMIT")
+        elif options.sweep is None:
+            print(f"say model.revision={staged.revision} model.serve.model_path={folder}")
     return 0
+
+
+def _models_of(spec: SweepSpec) -> list[tuple[str, Path, str, str]]:
+    """Return what a sweep's servers need: source, folder, repository and revision of each model.
+
+    Raises:
+        ConfigError: a model's revision or folder is not named.
+    """
+    wanted = []
+    for model in spec.models.values():
+        if model.kind != "vllm":
+            continue
+        folder = located(model, CHECKOUT).serve.model_path
+        if model.revision in (None, "COMMIT") or folder is None:
+            raise ConfigError(
+                f"model {model.name}: name its revision and folder in conf/site/mine.yaml "
+                "(docs/adding-a-cluster.md), or say model.revision and model.serve.model_path"
+            )
+        wanted.append((model.repo, Path(folder), model.repo, str(model.revision)))
+    return wanted
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,17 +182,22 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("--dry-run", action="store_true", help="only estimate")
     images.add_argument("--force", action="store_true", help="though the disk looks too small")
     images.set_defaults(run=_images)
-    for name, run, what in (
-        ("dataset", _dataset, "a dataset: FILE, exported FOLDER, or OWNER/NAME on the hub"),
-        ("model", _model, "a model: snapshot FOLDER, or OWNER/NAME on the hub"),
+    for name, run, where, what in (
+        (
+            *("dataset", _dataset, "FOLDER|FILE"),
+            "a dataset: FILE, exported FOLDER, or OWNER/NAME on the hub",
+        ),
+        ("model", _model, "FOLDER", "a model: snapshot FOLDER, or OWNER/NAME on the hub"),
     ):
         command = commands.add_parser(name, help=what)
-        command.add_argument("source", help=what)
-        command.add_argument("--to", type=Path, required=True, metavar="FOLDER")
+        by_name = run is _model
+        command.add_argument("source", nargs="?" if by_name else None, help=what)
+        command.add_argument("--to", type=Path, required=not by_name, metavar=where)
         command.add_argument("--revision", metavar="COMMIT", help="of it on the hub")
         command.set_defaults(run=run)
-        if run is _model:
+        if by_name:
             command.add_argument("--repo", metavar="OWNER/NAME", help="what a FOLDER holds")
+            command.add_argument("--sweep", nargs="+", metavar="WORD", help="launch's words")
     return parser
 
 

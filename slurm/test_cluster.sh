@@ -124,8 +124,10 @@ start_accounting() {
   chown mysql "$root/db"
   install -d -o mysql /run/mysqld
   [ -d "$root/db/data" ] || mariadb-install-db --user=mysql --datadir="$root/db/data" \
-    --auth-root-authentication-method=normal --skip-test-db > "$root/log/mariadb-install.log" 2>&1
-  nohup mariadbd --no-defaults --user=mysql --datadir="$root/db/data" --socket=/run/mysqld/mysqld.sock \
+    --auth-root-authentication-method=normal --skip-test-db > "$root/log/mariadb-install.log" 2>&1 ||
+    { echo "test_cluster: no database in $root/db; can the user mysql enter it?" >&2
+      tail -3 "$root/log/mariadb-install.log" >&2; return 1; }
+  setsid mariadbd --no-defaults --user=mysql --datadir="$root/db/data" --socket=/run/mysqld/mysqld.sock \
     --skip-networking --innodb-flush-log-at-trx-commit=0 --log-error="$root/db/err.log" >/dev/null 2>&1 &
   echo $! > "$root/run/mariadb.pid"
   until_true mariadb-admin --no-defaults -S /run/mysqld/mysqld.sock -uroot ping

@@ -17,6 +17,8 @@ EXAMPLES = {
     "conf/sweep/mine.yaml",
     "conf/pricing/mine.yaml",
     "tests/test_rules.py",
+    "conf/site/mine.yaml",
+    "conf/cluster/NAME.yaml",
 }
 """Files that a page tells its reader to write, or that its example run is about."""
 NO_HELP = {"pipeline.records.schema"}
@@ -159,7 +161,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 def test_every_config_that_a_page_names_exists() -> None:
     named = {(page.name, *pair) for page in PAGES for pair in CONFIG.findall(text_of(page))}
-    assert {("sweep", "full500"), ("cluster", "grace")} <= {(g, n) for _, g, n in named}
+    assert {("sweep", "full500"), ("cluster", "slurm")} <= {(g, n) for _, g, n in named}
     assert not [n for n in named if not (ROOT / "conf" / n[1] / f"{n[2]}.yaml").is_file()]
 
 

@@ -9,10 +9,6 @@ from pipeline.benchmarks.rows import DatasetError, with_workdir
 from pipeline.spec.sweep import BenchmarkSpec
 
 BUILT_IN = "toy"
-_REMEDY = (
-    "stage it with `python -m pipeline.stage dataset SOURCE --to data`, "
-    "or give a file of its rows with dataset=PATH"
-)
 
 
 def format_names() -> list[str]:
@@ -45,7 +41,19 @@ def benchmark_rows(benchmark: BenchmarkSpec) -> list[dict[str, Any]]:
     """
     dataset = Path(benchmark.dataset) if benchmark.dataset else None
     if dataset is None and benchmark.format != BUILT_IN:
-        raise DatasetError(f"no dataset file is named for benchmark {benchmark.name!r}; {_REMEDY}")
+        raise DatasetError(
+            f"no dataset file is named for benchmark {benchmark.name!r}; {_remedy(benchmark)}"
+        )
     if dataset is not None and not dataset.exists():
-        raise DatasetError(f"benchmark {benchmark.name!r} has no dataset at {dataset}; {_REMEDY}")
+        raise DatasetError(
+            f"benchmark {benchmark.name!r} has no dataset at {dataset}; {_remedy(benchmark)}"
+        )
     return with_workdir(format_of(benchmark).rows(dataset), benchmark.workdir)
+
+
+def _remedy(benchmark: BenchmarkSpec) -> str:
+    source, target = benchmark.source or "SOURCE", benchmark.dataset or "FILE.parquet"
+    return (
+        f"stage it: python -m pipeline.stage dataset {source} --to {target}, "
+        "or give a file of its rows with dataset=PATH"
+    )

@@ -30,13 +30,13 @@ class StagedDataset:
     n_bytes: int
 
 
-def stage_dataset(source: str, folder: Path, *, revision: str | None = None) -> StagedDataset:
-    """Put the dataset at `source` into `folder`, with a manifest beside it.
+def stage_dataset(source: str, target: Path, *, revision: str | None = None) -> StagedDataset:
+    """Put the dataset at `source` at `target`, with a manifest beside it.
 
     Args:
         source: a `.json`, `.jsonl` or `.parquet` file, a folder with Parquet or Arrow files (as
             the `datasets` library saves and the hub serves them), or a name on the hub.
-        folder: made if absent.
+        target: a folder, or with one of those endings the file itself; made if absent.
         revision: on the hub; a commit, so that it can be told later which one it was.
 
     Raises:
@@ -51,6 +51,11 @@ def stage_dataset(source: str, folder: Path, *, revision: str | None = None) -> 
         rows = _export_rows(path)
         check_rows(rows, source=source)
         data, name = _as_parquet(rows), f"{Path(source).name}.parquet"
+    folder = target
+    if target.suffix in _SUFFIXES:
+        folder = target.parent
+        data = _in_form(data, rows, name, target)
+        name = target.name
     folder.mkdir(parents=True, exist_ok=True)
     replace_bytes(folder / name, data)
     staged = StagedDataset(
@@ -63,6 +68,15 @@ def stage_dataset(source: str, folder: Path, *, revision: str | None = None) -> 
     manifest = json.dumps(asdict(staged), indent=1).encode() + b"\n"
     replace_bytes(folder / f"{name}.manifest.json", manifest)
     return staged
+
+
+def _in_form(data: bytes, rows: list[dict[str, Any]], name: str, target: Path) -> bytes:
+    """Return the rows as the ending of `target` says; what has that form already stays as it is."""
+    if Path(name).suffix == target.suffix:
+        return data
+    if target.suffix == ".parquet":
+        return _as_parquet(rows)
+    raise DatasetError(f"{name} is not made into {target.suffix}; name a .parquet file")
 
 
 def _export_rows(folder: Path) -> list[dict[str, Any]]:

@@ -66,6 +66,7 @@ def known(group: str, *, conf: Path = CONF) -> list[str]:
 
 def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
     """Turn the composed tree into what `SweepSpec` holds."""
+    tree.pop("staged", None)  # models have taken from it what is theirs
     dataset = tree.pop("dataset", None)
     if dataset is not None:
         tree["benchmark"]["dataset"] = dataset

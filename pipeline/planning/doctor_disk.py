@@ -12,6 +12,7 @@ from pipeline.host.process import run_command
 from pipeline.planning.doctor import Check, fail, ok, warn
 from pipeline.planning.estimate import Estimate
 from pipeline.planning.preflight import BYTES_A_RUN, MIN_FREE_BYTES
+from pipeline.planning.problem import WORDS
 from pipeline.spec.sweep import SweepSpec
 
 MIN_SCRATCH_BYTES = 20 << 30
@@ -149,12 +150,12 @@ def _scratch(spec: SweepSpec) -> Iterator[Check]:
 
 def _images(spec: SweepSpec) -> Check:
     folder = spec.cluster.images
-    stage = "python -m pipeline.stage images --sweep, with launch's words"
+    stage = f"python -m pipeline.stage images --sweep {WORDS}"
     if folder is None:
         return fail("images", "no folder named", "cluster.images=DIR")
     n_images = len(list(Path(folder).glob("*.sif"))) if Path(folder).is_dir() else 0
     if n_images == 0:
-        return fail("images", f"none in {folder}", f"stage them first: {stage}")
+        return fail("images", f"none in {folder}", f"stage them: {stage}")
     return ok("images", f"{n_images:,} in {folder}; launch checks that none is missing")
 
 

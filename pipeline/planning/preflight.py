@@ -12,7 +12,7 @@ from pipeline.planning.estimate import Estimate
 from pipeline.planning.history import History
 from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
-from pipeline.planning.problem import Problem
+from pipeline.planning.problem import WORDS, Problem
 from pipeline.planning.slurm_site import unusable_words
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
@@ -195,8 +195,8 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
         yield Problem(
             field="cluster.images",
             message=(
-                f"{len(missing)} images are not staged in {folder} ({named}); stage them first: "
-                "python -m pipeline.stage images --sweep, with the words of this launch"
+                f"{len(missing)} images are not staged in {folder} ({named}); stage them: "
+                f"python -m pipeline.stage images --sweep {WORDS}"
             ),
         )
 

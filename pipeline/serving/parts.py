@@ -34,10 +34,10 @@ def missing_parts(model: ModelSpec, *, strict: bool = False) -> dict[str, str]:
                 f"{problem}; build it: sbatch slurm/build_vllm.sbatch {serve.image or 'vllm.sif'} "
                 "(from containers/vllm.def)"
             )
-    if strict and model.revision is None:
+    if strict and model.revision in (None, "COMMIT"):
         missing["revision"] = (
-            f"no revision of {model.repo} is named, so nobody could say later what ran; "
-            "say model.revision=COMMIT"
+            f"no revision of {model.repo} is named, so nobody could say later what ran; say "
+            "model.revision=COMMIT with its commit, or once for all in conf/site/mine.yaml"
         )
     if serve.model_path is not None:
         problem = model_problem(model, Path(serve.model_path), strict=strict)
@@ -51,5 +51,5 @@ def _staging(model: ModelSpec) -> str:
         return "containers/make_test_models.sh .venv-vllm .cache/models"
     return (
         f"python -m pipeline.stage model {model.repo} --revision {model.revision or 'COMMIT'} "
-        f"--to {model.serve.model_path} (in a job: sbatch slurm/stage.sbatch model ...)"
+        f"--to {model.serve.model_path}"
     )

@@ -25,6 +25,8 @@ class BenchmarkSpec:
     """What its rows are and how they are graded: a package of `pipeline/benchmarks`."""
     dataset: Runtime[str | None] = None
     """File with the rows (json, jsonl or parquet); its hash goes into the lock."""
+    source: Runtime[str | None] = None
+    """What that file is staged from: a name on the hub."""
     workdir: Science[str] = WORKDIR
     """Where the repository lies in sandboxes, for rows without a `workdir` of their own."""
 

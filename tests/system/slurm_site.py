@@ -75,12 +75,13 @@ def slurm_here() -> bool:
 class Cluster:
     """The test cluster: two CPU nodes, two "GPU" nodes, all on this machine."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, accounting: bool = False) -> None:
         self.root = root
+        self._options = ["--accounting"] if accounting else []
         self.conf = root / "etc" / "slurm.conf"
 
     def up(self) -> None:
-        self._script("up", str(self.root))
+        self._script("up", str(self.root), *self._options)
 
     def down(self) -> None:
         self.run("scancel", "--full", "--user=root")
