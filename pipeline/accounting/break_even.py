@@ -1,8 +1,10 @@
 """When a cut of the cached prefix pays (docs/methods.md, When a cut pays).
 
-For a cut at position s: gain = K * p_c * D(s) - (p_in - p_c) * S(s), with K the calls to come,
-D the tokens that every later call no longer sends, and S the tokens that must be computed again
-once. Positions are in shown tokens.
+For a cut at position s: gain = K * p_c * D(s) - (p_w - p_c) * S(s), with K the calls to come,
+D the tokens that every later call no longer sends, S the tokens that must be computed again once,
+and p_w the price of writing them to the cache (the input price where a provider asks none of its
+own). Where the prefix is cold they are computed again anyway, so S costs nothing extra and every
+queued edit pays. Positions are in shown tokens.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,13 @@ class Prices:
     input: float
     cached: float
     output: float
+    write: float | None = None
+    """Of an input token that enters the cache; None: the input price."""
+
+    @property
+    def written(self) -> float:
+        """Price of a token that enters the cache."""
+        return self.input if self.write is None else self.write
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +54,7 @@ def best_cut(
     calls_to_come: float,
     prices: Prices,
     block_tokens: int,
+    cold: bool = False,
 ) -> Cut | None:
     """Return the cut with the largest gain, None where nothing is queued. The gain may be negative.
 
@@ -55,6 +65,7 @@ def best_cut(
         calls_to_come: mean number of calls still to come.
         prices: of tokens.
         block_tokens: the prefix survives up to the last whole block before the cut.
+        cold: the prefix was idle for longer than the cache holds it, so nothing of it survives.
     """
     best: Cut | None = None
     saved = 0
@@ -63,8 +74,8 @@ def best_cut(
         saved += edit.saved_tokens
         numbers.append(edit.number)
         boundary = edit.position - edit.position % max(1, block_tokens)
-        again = max(0, sent_tokens - boundary - saved)
-        gain = calls_to_come * prices.cached * saved - (prices.input - prices.cached) * again
+        again = 0 if cold else max(0, sent_tokens - boundary - saved)
+        gain = calls_to_come * prices.cached * saved - (prices.written - prices.cached) * again
         if best is None or gain > best.gain:
             best = Cut(gain=gain, numbers=tuple(sorted(numbers)))
     return best
@@ -76,6 +87,6 @@ def asking_cost(
     """Return what a cleanup call costs: the cached context, the listing and the answer."""
     return (
         prices.cached * context_tokens
-        + prices.input * listing_tokens
+        + prices.written * listing_tokens
         + prices.output * answer_tokens
     )

@@ -124,7 +124,7 @@ class Session:
             upload=upload,
             now=watch.now,
         )
-        self.started_at = watch.now()
+        self.started_at = self._answered_at = watch.now()
         self._n_steps = 0
         self._last_actions: list[tuple[str, str]] = []
         self._n_identical = 0
@@ -195,6 +195,7 @@ class Session:
             returncode=None if result is None else result.returncode,
             dropped_bytes=0 if ran is None else ran.dropped_bytes,
             undecodable_bytes=0 if ran is None else ran.undecodable_bytes,
+            waited_s=round(self._watch.now() - self._answered_at, 3),
             output=None if result is None else result.output,
             output_start=output_start,
         )
@@ -250,9 +251,11 @@ class Session:
         self._check_limits()
         self._n_steps += 1
         try:
-            return self._turn.step()
+            reply = self._turn.step()
         except ContextOverflowError as error:
             raise EndedError(at_limit("ContextWindowExceeded", str(error))) from error
+        self._answered_at = self._watch.now()
+        return reply
 
     def use(self, action: Action, sandbox: Sandbox) -> ToolResult:
         """Carry an action out. Raises `InfraError` where our side failed."""

@@ -288,7 +288,7 @@ def _priced(
     reference: str,
     draws: Draws,
 ) -> _Priced:
-    """Return every bill, and the price sweep on the exact view (else reported) and spliced."""
+    """Return every bill, and the price sweep on the prefix (else as reported) and spliced."""
     plain = usage_of(connection, group)
     if np.isnan(plain[reference]["flat_prompt"]).all():
         return _Priced()

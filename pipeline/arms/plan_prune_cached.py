@@ -13,7 +13,7 @@ from pipeline.accounting.survival import mean_calls_to_come
 from pipeline.arms.cleanup_turn import CleanupQuestion, CleanupTurn, cleanup_due
 from pipeline.arms.parameters import PolicyContext
 from pipeline.fields.bounds import Amount, Count, Share
-from pipeline.fields.identity import Science
+from pipeline.fields.identity import Science, added_science
 from pipeline.shell.lines import output_lines
 from pipeline.shell.refetch import brings_back
 from pipeline.views import prune_tool
@@ -51,6 +51,10 @@ class PlanPruneCached(CleanupTurn):
     cached_price: Science[Amount] = 0.1
     output_price: Science[Amount] = 5.0
     """Prices a token; only their ratios matter."""
+    write_price: Science[Amount | None] = added_science(None)
+    """Of an input token that enters the cache; None: the input price."""
+    ttl_s: Science[Amount | None] = added_science(None)
+    """Idle seconds after which the prefix is cold and all that is queued is applied."""
     block_tokens: Science[Count] = 16
     """The server's cache block: a cut re-bills from the last block boundary before it."""
     calls_to_come: Science[Literal["pilot", "so_far", "plan"]] = "so_far"
@@ -78,7 +82,10 @@ class PlanPruneCachedPolicy:
         self._uses = _Uses()
         self._limit = spec.apply_at_context_share * context.context_length
         self._prices = Prices(
-            input=spec.input_price, cached=spec.cached_price, output=spec.output_price
+            input=spec.input_price,
+            cached=spec.cached_price,
+            output=spec.output_price,
+            write=spec.write_price,
         )
         self._question = CleanupQuestion(spec, context, self._tokens)
 
@@ -93,6 +100,9 @@ class PlanPruneCachedPolicy:
         edits = {k: e for k, e in edits.items() if e.saved_tokens > 0}
         sent = position[turn.observations[0].index]
         waiting = self._queue(trajectory, live)
+        if waiting and self._is_cold(turn):
+            # All is computed again anyway, so the cut is free; a question would warm it first.
+            return self._applied(sorted(waiting & edits.keys()), live)
         calls = self._calls_to_come(trajectory, context)
         if cleanup_due(self._spec, turn, trajectory) and self._worth_asking(
             trajectory, standing, live, edits, sent, context, calls
@@ -104,10 +114,18 @@ class PlanPruneCachedPolicy:
                 # The question has just sent the newest results too.
                 sent = context
         queued = [edits[k] for k in sorted(waiting) if k in edits]
+        return self._applied(self._pays(queued, sent, context, calls), live)
+
+    def _applied(self, numbers: Sequence[int], live: Mapping[int, Message]) -> list[Edit]:
         return [
             content_edit(live[k], placeholder_text(self._placeholder, live[k], k), REASON)
-            for k in self._pays(queued, sent, context, calls)
+            for k in numbers
         ]
+
+    def _is_cold(self, turn: Turn) -> bool:
+        """Return whether the turn's commands took longer than the cache holds a prefix."""
+        ttl_s, waits = self._spec.ttl_s, [m.waited_s for m in turn.observations]
+        return ttl_s is not None and any(s is not None and s > ttl_s for s in waits)
 
     def _pays(
         self, queued: Sequence[QueuedEdit], sent: int, context: int, calls: float

@@ -28,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "n_lines": 0,
     "dropped_bytes": 0,
     "undecodable_bytes": 0,
+    "waited_s": None,
     "tool": None,
     "command": None,
     "returncode": None,

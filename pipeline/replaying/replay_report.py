@@ -31,7 +31,7 @@ class Row:
     peak_context_tokens: int
     new_tokens: int
     rebilled_tokens: int
-    cached_exact_tokens: int
+    cached_prefix_tokens: int
     cached_block_tokens: int
     cached_spliced_tokens: int
     cost_flat: float
@@ -66,7 +66,7 @@ def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
         peak_context_tokens=max(prompts, default=0),
         new_tokens=sum(cache.new_tokens for cache, _ in calls),
         rebilled_tokens=sum(cache.rebilled_tokens for cache, _ in calls),
-        cached_exact_tokens=sum(cache.lcp_tokens for cache, _ in calls),
+        cached_prefix_tokens=sum(cache.lcp_tokens for cache, _ in calls),
         cached_block_tokens=bill.cached_tokens,
         cached_spliced_tokens=sum(cache.spliced_tokens for cache, _ in calls),
         cost_flat=sum(_cost(flat, cache, out) for cache, out in calls),

@@ -44,6 +44,7 @@ class Message:
     n_lines: Annotated[int, Kept("Lines of the content", "lines")] = 0
     dropped_bytes: Annotated[int, Kept("So much of it", "bytes")] = 0
     undecodable_bytes: Annotated[int, Kept("Of the output, no UTF-8; kept as U+FFFD", "bytes")] = 0
+    waited_s: Annotated[float | None, Kept("From the answer that asked to this result", "s")] = None
     output: str | None = None
     """What the action printed, before any template; None where nothing ran or nobody kept it."""
     output_start: int | None = None

@@ -1,6 +1,6 @@
 """What of every prompt a perfect prefix cache would have had, put into a finished run's calls.
 
-Owns joining a run's record, as the agent leaves it, with the exact accounting of
+Owns joining a run's record, as the agent leaves it, with the accounting of
 `pipeline.accounting.cache_cost` (docs/methods.md, Cache accounting); what the server itself
 reported stands beside it, untouched. Done once, when a run has ended, and linear in its tokens.
 """

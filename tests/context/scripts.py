@@ -23,6 +23,7 @@ class Act:
     tool: str = "bash"
     frame: tuple[str, str] = ("", "")
     """What a template writes before and after the output."""
+    waited_s: float | None = None
     plan: tuple[tuple[str, int], ...] = ()
     """Plan events of a `planctl` action: (action, plan step)."""
 
@@ -129,6 +130,7 @@ class Script:
             tool_call_id=call_id,
             command=act.command,
             returncode=act.returncode,
+            waited_s=act.waited_s,
         )
         index = len(self.trajectory.messages) - 1
         self.trajectory.plan_events += [

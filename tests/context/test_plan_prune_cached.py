@@ -55,6 +55,24 @@ def test_a_cut_re_bills_from_the_block_before_it_and_not_what_was_never_sent() -
     assert cut.gain == pytest.approx(-0.9 * (1500 - 992 - 100))
 
 
+def test_writing_to_the_cache_makes_a_cut_dearer_and_a_cold_prefix_makes_it_free() -> None:
+    dear, cold = (
+        best_cut(
+            [queued(1, 0, 4900)],
+            sent_tokens=24_900,
+            calls_to_come=37,
+            prices=replace(PRICES, write=1.25),
+            block_tokens=1,
+            cold=is_cold,
+        )
+        for is_cold in (False, True)
+    )
+    assert dear is not None
+    assert cold is not None
+    assert dear.gain == pytest.approx(37 * 0.1 * 4900 - (1.25 - 0.1) * 20_000)
+    assert cold.gain == pytest.approx(37 * 0.1 * 4900)
+
+
 edits = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60)), max_size=6)
 
 
@@ -216,3 +234,14 @@ def test_ids_in_answers_are_read_as_in_plan_prune() -> None:
     assert json.loads(result.trajectory.decisions[0].tool_calls[0].arguments) == {
         "ids": ["2", 99, 12]
     }
+
+
+def test_a_command_that_outlasts_the_cache_lets_every_queued_choice_through() -> None:
+    spec = arm("plan_prune_cached", **QUEUES, ttl_s=300.0)
+    quick, slow = (Act(command="make test", output="ok", waited_s=s) for s in (299.0, 301.0))
+    applied = [
+        next(m.n_messages for m in ran(spec, choosing_early(act), prunes(1)).moments if m.new)
+        for act in (quick, slow)
+    ]
+    asked = ran(spec, choosing_early(), prunes(1)).trajectory.decisions[0].message_index
+    assert applied[1] == asked + 2 < applied[0]
