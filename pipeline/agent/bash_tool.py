@@ -52,7 +52,9 @@ class BashTool:
 
     name = BASH
 
-    def __init__(self, *, timeout_s: float, asks_focus: bool, whole_after: bytes) -> None:
+    def __init__(
+        self, *, timeout_s: float, asks_focus: bool, whole_after: bytes | None = None
+    ) -> None:
         """Make the tool; output whose first line is `whole_after` is kept whole."""
         self.schema = with_focus(BASH_SCHEMA) if asks_focus else BASH_SCHEMA
         self._timeout_s, self._whole_after = timeout_s, whole_after

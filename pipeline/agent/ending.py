@@ -10,6 +10,7 @@ from pipeline.agent.printed_patch import NO_PATCH, PrintedPatch
 from pipeline.protocols import WHOLE_LIMIT_BYTES
 from pipeline.records.failure import FailureClass
 
+SUBMITTED = "Submitted"
 LIMITS: Mapping[str, FailureClass] = {
     "LimitsExceeded": FailureClass.LIMIT_STEPS,
     "StoppedOnLoop": FailureClass.LIMIT_STEPS,
@@ -29,6 +30,11 @@ class Ending:
     failure: str | None = None
     """For people: what limit it was, or the traceback."""
     submission: PrintedPatch = NO_PATCH
+
+    @property
+    def is_submission(self) -> bool:
+        """Whether the agent said that it is done."""
+        return self.exit_status == SUBMITTED
 
     @property
     def is_limit(self) -> bool:
@@ -52,7 +58,7 @@ def submitted(submission: PrintedPatch) -> Ending:
     else:
         ended = FailureClass.OK if submission.patch.strip() else FailureClass.SUBMITTED_EMPTY
     return Ending(
-        exit_status="Submitted",
+        exit_status=SUBMITTED,
         failure_class=ended,
         failure=None
         if size is None

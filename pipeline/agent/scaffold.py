@@ -41,7 +41,7 @@ def scaffold_for(agent: AgentSpec) -> Scaffold:
     """Return the agent's scaffold.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is none of that name, or it cannot work as the agent says.
     """
     if agent.scaffold not in scaffold_names():
         known = ", ".join(scaffold_names())

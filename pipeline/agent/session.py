@@ -135,6 +135,15 @@ class Session:
         return self._view.trajectory
 
     @property
+    def system_template(self) -> str:
+        """The system message's template: the agent's, about the plan, and the arm's own."""
+        parts = [self.agent.plan_instructions if self.arm.plan else "", self.arm.instructions]
+        text = self.agent.system_template
+        for part in filter(None, parts):
+            text = f"{text.rstrip()}\n\n{part}"
+        return text
+
+    @property
     def calls(self) -> list[CallRecord]:
         """The calls made so far, failed ones included."""
         return self._caller.calls

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.agent.scaffold import scaffold_names
+from pipeline.agent.scaffold import scaffold_for
 from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
@@ -60,10 +60,10 @@ def _words(spec: SweepSpec) -> Iterator[Problem]:
 
 def _agents(spec: SweepSpec) -> Iterator[Problem]:
     for name, agent in spec.agents.items():
-        if agent.scaffold not in scaffold_names():
-            known = ", ".join(scaffold_names())
-            message = f"no scaffold {agent.scaffold!r}; there are {known}"
-            yield Problem(field=f"agents.{name}.scaffold", message=message)
+        try:
+            scaffold_for(agent)
+        except ValueError as error:
+            yield Problem(field=f"agents.{name}", message=str(error))
 
 
 def _arms(spec: SweepSpec) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """What the agent is: its prompts, its limits, how outputs are shown."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.fields.bounds import Count, Natural, Seconds
 from pipeline.fields.identity import Runtime, Science, added_science
@@ -13,6 +14,9 @@ class AgentSpec:
     name: Science[str]
     scaffold: Science[str] = added_science("mini")
     """The loop and its tools: a package of `pipeline/agent`."""
+    submit: Science[Literal["sentinel", "diff"]] = added_science("sentinel")
+    """What a run submits: what its last command prints after the scaffold's sentinel, or all that
+    differs from the first commit."""
     system_template: Science[str]
     instance_template: Science[str]
     """Jinja; sees `task` and `workdir`."""

@@ -9,6 +9,7 @@ from pipeline.views.trajectory import (
     Edits,
     Message,
     Part,
+    ToolCall,
     Turn,
     shown_content,
     tool_calls_as_sent,
@@ -27,7 +28,12 @@ def cut_commands(
         reason: of the edit.
     """
     assistant = turn.assistant
-    results = {m.tool_call_id: m for m in turn.observations if m.index in shorter}
+    shells = {c.id for c in assistant.tool_calls if _is_shell_call(c, turn)}
+    results = {
+        m.tool_call_id: m
+        for m in turn.observations
+        if m.index in shorter and (m.tool_call_id in shells or not assistant.tool_calls)
+    }
     if assistant.tool_calls:
         edit = standing.get((assistant.index, Part.TOOL_CALLS))
         calls = tool_calls_as_sent(assistant.tool_calls) if edit is None else json.loads(edit.text)
@@ -49,6 +55,16 @@ def cut_commands(
     if text == before:
         return None
     return Edit(message_index=assistant.index, part=part, text=text, reason=reason)
+
+
+def _is_shell_call(call: ToolCall, turn: Turn) -> bool:
+    """Return whether a call's command is its argument; an editor's call amounts to one."""
+    ran = {m.tool_call_id: m.command for m in turn.observations}
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(arguments, dict) and arguments.get("command") == ran.get(call.id)
 
 
 def without_text(turn: Turn, change: Callable[[str], str]) -> str:

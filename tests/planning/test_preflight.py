@@ -44,7 +44,11 @@ def test_the_demo_has_no_problem(tmp_path):
         (["arms.plan_prune.plan=false"], "arms.plan_prune.plan: waits for plan steps"),
         (["model.max_tokens=70000"], "must be below context_length"),
         (["max_runs=3"], "allow them with max_runs=N"),
-        (["agent.scaffold=nobody"], "agents.mini.scaffold: no scaffold 'nobody'; there are mini"),
+        (
+            ["agent.scaffold=nobody"],
+            "agents.mini: agent mini: no scaffold 'nobody'; there",
+        ),
+        (["agent=trae", "agent.submit=sentinel"], "scaffold trae submits by diff; say submit=diff"),
     ],
 )
 def test_each_problem_names_the_field_and_the_remedy(tmp_path, overrides, says):

@@ -15,7 +15,7 @@ from pipeline.agent.ending import EndedError, Ending, at_limit, submitted
 from pipeline.agent.mini.fences import actions_from_text
 from pipeline.agent.printed_patch import PrintedPatch, patch_after
 from pipeline.agent.prompts import output_start, rendered
-from pipeline.agent.session import ArmParts, Session
+from pipeline.agent.session import Session
 from pipeline.agent.tool import Action, BadReplyError, ToolResult, actions_from_calls
 from pipeline.protocols import ChatReply, CommandResult, Sandbox
 from pipeline.spec.agent import AgentSpec
@@ -23,15 +23,6 @@ from pipeline.spec.agent import AgentSpec
 NOT_EXECUTED = "Not executed: the task was submitted before this."
 EXIT_ROLE = "exit"
 """Role of mini's closing message, which is no part of the conversation."""
-
-
-def system_template(spec: AgentSpec, arm: ArmParts) -> str:
-    """Return the system message of an arm: the agent's, about the plan, and the arm's own."""
-    parts = [spec.plan_instructions if arm.plan else "", arm.instructions]
-    text = spec.system_template
-    for part in filter(None, parts):
-        text = f"{text.rstrip()}\n\n{part}"
-    return text
 
 
 class MiniAgent(DefaultAgent):  # type: ignore[misc]
@@ -43,7 +34,7 @@ class MiniAgent(DefaultAgent):  # type: ignore[misc]
         super().__init__(
             self,
             sandbox,
-            system_template=system_template(spec, session.arm),
+            system_template=session.system_template,
             instance_template=spec.instance_template,
             step_limit=0,
             cost_limit=0.0,

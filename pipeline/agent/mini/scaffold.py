@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.agent.bash_tool import BashTool
-from pipeline.agent.ending import Ending
+from pipeline.agent.ending import Ending, submitted
+from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.mini.importing import prepare_import
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Tool
@@ -31,7 +32,15 @@ class MiniScaffold:
         prepare_import()
         from pipeline.agent.mini.loop import MiniAgent
 
-        return MiniAgent(self.spec, session, sandbox, sentinel=SENTINEL).ended(task)
+        agent = MiniAgent(self.spec, session, sandbox, sentinel=SENTINEL)
+        if self.spec.submit == "sentinel":
+            return agent.ended(task)
+        timeout_s = self.spec.command_timeout_s
+        commit = first_commit(sandbox, timeout_s=timeout_s)
+        ending = agent.ended(task)
+        if not ending.is_submission:
+            return ending
+        return submitted(limit_diff(sandbox, commit, timeout_s=timeout_s))
 
 
 scaffold = MiniScaffold

@@ -96,6 +96,7 @@ def _step(
         one_act=is_text_mode,
         # Text mode has no tool list; the placeholders say what can be done.
         may_recall=is_text_mode or "recall" in question.tool_names,
+        says_done="task_done" in question.tool_names,
     )
     move = _with_pruning(next_move(scene), scene)
     mark = move.place.mark(len(recipe.steps), progress.turn)

@@ -39,6 +39,8 @@ class Scene:
     """Text mode: one action an answer."""
     may_recall: bool = False
     """There is a tool that shows pruned outputs again."""
+    says_done: bool = False
+    """There is a tool that ends the task; the submission is what was changed."""
 
     @property
     def step(self) -> RecipeStep:
@@ -231,8 +233,10 @@ def _check(scene: Scene) -> Move:
 
 
 def _close(scene: Scene) -> Move:
-    """Write the patch, look at it, submit it: three commands in three answers."""
+    """Write the patch, look at it, submit it, in three answers; or say that the task is done."""
     place = scene.progress.place
+    if scene.says_done:
+        return Move(acts=(Act("task_done", {}),), place=place, about="say that it is done")
     # Beyond the cap the count of answers tells which command is due, if nothing else does.
     at = min(max(place.look, scene.progress.turn - TURN_CAP - 1), len(CLOSING) - 1)
     return Move(

@@ -1,0 +1,110 @@
+"""The scaffold `trae`: the loop rules and the four tools of Trae agent, in an own implementation.
+
+A reply without a call is answered and the run goes on; `task_done` ends it once something was
+changed, and what was changed against the first commit is the submission. Two rules differ from
+Trae's: arguments that are no JSON enter no history, since chat templates parse them again, and the
+reasoning of earlier turns stays in the history.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.agent.ending import Ending, at_limit, submitted
+from pipeline.agent.limit_diff import first_commit, limit_diff
+from pipeline.agent.printed_patch import NO_PATCH
+from pipeline.agent.prompts import output_start, rendered
+from pipeline.agent.session import Session
+from pipeline.agent.tool import Action, BadReplyError, Tool, actions_from_calls
+from pipeline.agent.trae.editor import EditorTool, clipped
+from pipeline.agent.trae.tools import TASK_DONE, RestartedBash, sequential_thinking, task_done
+from pipeline.protocols import Sandbox
+from pipeline.spec.agent import AgentSpec
+
+NOTHING_CHANGED = (
+    "The task is not done: nothing in the repository was changed. Solve it, then call task_done."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraeScaffold:
+    """Trae agent's way of working."""
+
+    spec: AgentSpec
+
+    def tools(self, *, asks_focus: bool) -> Sequence[Tool]:
+        """Return the shell, the editor, thinking and the end."""
+        timeout_s = self.spec.command_timeout_s
+        return [
+            RestartedBash(timeout_s=timeout_s, asks_focus=asks_focus),
+            EditorTool(timeout_s=timeout_s, asks_focus=asks_focus),
+            sequential_thinking(),
+            task_done(),
+        ]
+
+    def run(self, session: Session, sandbox: Sandbox, task: str) -> Ending:
+        """Work until `task_done` is accepted."""
+        spec, timeout_s = self.spec, self.spec.command_timeout_s
+        commit = first_commit(sandbox, timeout_s=timeout_s)
+        names = {"task": task, "workdir": sandbox.workdir}
+        session.say("system", rendered(session.system_template, **names))
+        session.say("user", rendered(spec.instance_template, **names))
+        n_unusable = 0
+        while n_unusable < spec.max_consecutive_format_errors:
+            reply = session.step()
+            if not reply.tool_calls:
+                session.take(reply)
+                self._tell(session, "The reply holds no tool call.", reply.finish_reason)
+                continue
+            try:
+                actions = actions_from_calls(reply, session.tools)
+            except BadReplyError as error:
+                n_unusable += 1
+                session.refuse(reply, error.error)
+                self._tell(session, error.error, error.finish_reason)
+                continue
+            n_unusable = 0
+            session.take(reply)
+            for action in actions:
+                self._carry_out(action, session, sandbox)
+            session.note_actions(actions)
+            if any(action.tool == TASK_DONE for action in actions):
+                submission = limit_diff(sandbox, commit, timeout_s=timeout_s)
+                if submission != NO_PATCH:
+                    return submitted(submission)
+                session.say("user", NOTHING_CHANGED)
+        return at_limit("RepeatedFormatError", f"{n_unusable} unusable replies in a row")
+
+    def _carry_out(self, action: Action, session: Session, sandbox: Sandbox) -> None:
+        result = session.use(action, sandbox)
+        if result.command is None:
+            session.observe(action, result.output, result, output_start=0)
+            return
+        output = {
+            "output": clipped(result.output),
+            "returncode": result.returncode,
+            "exception_info": "The command timed out." if result.command.timed_out else "",
+        }
+        template = self.spec.observation_template
+        content = rendered(template, output=output)
+        # A clipped output is not there as it was printed.
+        whole = output["output"] == result.output
+        start = output_start(template, output, content) if whole else None
+        session.observe(action, content, result, output_start=start)
+
+    def _tell(self, session: Session, error: str, finish_reason: str | None) -> None:
+        session.say(
+            "user",
+            rendered(
+                self.spec.format_error_template,
+                error=error,
+                finish_reason=finish_reason,
+                tool_names=tuple(session.tools),
+            ),
+        )
+
+
+def scaffold(agent: AgentSpec) -> TraeScaffold:
+    """Return the scaffold; `task_done` prints no patch, so only diffs can be submitted."""
+    if agent.submit != "diff":
+        raise ValueError(f"agent {agent.name}: scaffold trae submits by diff; say submit=diff")
+    return TraeScaffold(agent)

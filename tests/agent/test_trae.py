@@ -1,0 +1,242 @@
+"""The scaffold `trae`: its loop rules over HTTP, its tools in a real sandbox, its labels."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.agent.tool import Action, ToolResult
+from pipeline.agent.trae import tools as trae_tools
+from pipeline.agent.trae.editor import CLIP_CHARS, EditorTool
+from pipeline.agent.trae.scaffold import NOTHING_CHANGED
+from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash
+from pipeline.protocols import Sandbox
+from pipeline.records.failure import FailureClass
+from pipeline.sandbox.local import LocalSandboxes
+from pipeline.shell.facts import kind_of
+from pipeline.shell.kinds import Kind
+from pipeline.views.policy import RequestedToolCall
+from tests.agent.rollouts import (
+    FULL,
+    PRUNE,
+    agent_spec,
+    contents,
+    rebuilt,
+    rollout,
+    tool_names,
+)
+from tests.fakes import Message, bash, call, planctl, says, submits
+
+EDITOR = "str_replace_based_edit_tool"
+DONE = call("task_done")
+CODE = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
+
+
+def edit(command: str, path: str = "/testbed/code.py", **more: Any) -> Message:
+    return call(EDITOR, command=command, path=path, **more)
+
+
+def repository(_row: Mapping[str, Any], folder: Path) -> None:
+    (folder / "code.py").write_text(CODE)
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "far").write_text("x")
+    me = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    for words in (("init", "-q"), ("add", "."), (*me, "commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    box = LocalSandboxes(tmp_path / "root", repository).start({}, purpose="rollout")
+    yield box
+    box.stop()
+
+
+def run(sandbox: Sandbox, *replies: Any, **more: Any):
+    changes = more.pop("agent", {})
+    agent = agent_spec("trae", **changes)
+    return rollout(replies, agent=agent, sandbox=sandbox, **more)
+
+
+def used(sandbox: Sandbox, **arguments: Any) -> ToolResult:
+    """Return what the editor answers to arguments."""
+    tool = EditorTool(timeout_s=20, asks_focus=False)
+    return tool.run(Action(tool=EDITOR, command="", arguments=arguments), sandbox)
+
+
+# --- the loop ------------------------------------------------------------------------------------
+def test_what_was_changed_is_submitted_new_and_committed_files_included(sandbox: Sandbox):
+    outcome, requests = run(
+        sandbox,
+        says("", edit("str_replace", old_str="def add(a, b):", new_str="def plus(a, b):")),
+        says("", bash("git -c user.name=x -c user.email=x@x commit -qam mine")),
+        says("", edit("create", "/testbed/new.py", file_text="x = 1\n")),
+        says("", DONE),
+    )  # fmt: skip
+    assert outcome.failure_class is FailureClass.OK
+    assert "+def plus(a, b):" in outcome.patch
+    assert "+x = 1" in outcome.patch
+    names = ["bash", EDITOR, "sequentialthinking", "task_done", "planctl"]
+    assert tool_names(requests[0]) == names
+    assert [r["messages"] for r in requests] == rebuilt(outcome)
+
+
+def test_the_end_is_refused_while_nothing_was_changed(sandbox: Sandbox):
+    outcome, requests = run(sandbox, says("", DONE), says("", bash("echo >> code.py"), DONE))
+    assert contents(requests[1])[-1] == NOTHING_CHANGED
+    assert requests[1]["messages"][-1]["role"] == "user"
+    assert outcome.failure_class is FailureClass.OK
+
+
+def test_a_reply_without_a_call_stays_in_the_history_and_is_answered(sandbox: Sandbox):
+    _, requests = run(sandbox, says("I think."), says("", bash("echo >> code.py"), DONE))
+    assert [m["role"] for m in requests[1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert "no tool call" in contents(requests[1])[-1]
+
+
+def test_unreadable_arguments_enter_no_history_and_end_the_run_when_they_repeat(sandbox: Sandbox):
+    bad = says("", {"type": "function", "function": {"name": "bash", "arguments": "{"}})
+    outcome, requests = run(sandbox, bad, bad, bad)
+    assert outcome.failure_class is FailureClass.LIMIT_FORMAT
+    assert [m["role"] for m in requests[1]["messages"]] == ["system", "user", "user"]
+    assert len(requests) == 3
+
+
+def test_limits_are_the_sessions_and_the_diff_until_then_is_kept_aside(sandbox: Sandbox):
+    answers = [says("", bash("echo '# more' >> code.py")) for _ in range(2)]
+    outcome, _ = run(sandbox, *answers, agent={"step_limit": 2})
+    assert outcome.failure_class is FailureClass.LIMIT_STEPS
+    assert "+# more" in (outcome.limit_patch or "")
+
+
+def test_arms_prune_on_it_as_on_any_scaffold(sandbox: Sandbox):
+    outcome, requests = run(
+        sandbox,
+        says("", planctl("set", steps=["a", "b"]), planctl("start", step=1)),
+        says("", edit("view")),
+        says("", planctl("complete", outcome="read"), bash("ls")),
+        says("", call("prune_observations", ids=[1])),
+        says("", bash("echo >> code.py")),
+        says("", DONE),
+        arm=PRUNE,
+    )
+    assert "def add" in "".join(contents(requests[3]))
+    assert "def add" not in "".join(contents(requests[4])[2:])
+    assert outcome.failure_class is FailureClass.OK
+
+
+def test_mini_too_submits_its_diff_where_that_is_asked(sandbox: Sandbox):
+    script = [says("", bash("echo '# x' >> code.py")), submits("true")]
+    outcome, _ = rollout(script, arm=FULL, agent=agent_spec(submit="diff"), sandbox=sandbox)
+    assert outcome.failure_class is FailureClass.OK
+    assert "+# x" in outcome.patch
+
+
+# --- the tools -----------------------------------------------------------------------------------
+def test_a_file_is_viewed_with_line_numbers_whole_or_in_part(sandbox: Sandbox):
+    whole = used(sandbox, command="view", path="/testbed/code.py").output
+    assert whole.startswith("     1\tdef add(a, b):\n     2\t    return a - b\n")
+    part = used(sandbox, command="view", path="/testbed/code.py", view_range=[5, -1]).output
+    assert part.splitlines()[:2] == ["     5\tdef sub(a, b):", "     6\t    return a - b"]
+
+
+def test_a_folder_is_viewed_two_levels_deep(sandbox: Sandbox):
+    listed = used(sandbox, command="view", path="/testbed").output.split()
+    assert listed == ["/testbed", "/testbed/code.py", "/testbed/deep", "/testbed/deep/er"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says_why"),
+    [
+        ({"command": "view", "path": "code.py"}, "/testbed/code.py may be it"),
+        ({"command": "view", "path": "/testbed/gone"}, "there is no file /testbed/gone"),
+        ({"command": "view", "path": "/testbed/code.py", "view_range": [3, 99]}, "lines 1 to 7"),
+        ({"command": "create", "path": "/testbed/code.py", "file_text": ""}, "exists already"),
+        ({"command": "create", "path": "/testbed/n"}, "`file_text` must be given"),
+        ({"command": "str_replace", "path": "/testbed/code.py", "old_str": "a - b"}, "2 times"),
+        ({"command": "str_replace", "path": "/testbed/code.py", "old_str": "z"}, "0 times"),
+        ({"command": "str_replace", "path": "/testbed/deep", "old_str": "z"}, "is a folder"),
+        (
+            {"command": "insert", "path": "/testbed/code.py", "insert_line": 9, "new_str": ""},
+            "from 0 to 7",
+        ),
+        ({"command": "undo", "path": "/testbed/code.py"}, "no command 'undo'"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing_and_says_why(
+    sandbox: Sandbox, arguments: dict[str, Any], says_why: str
+):
+    result = used(sandbox, **arguments)
+    assert result.returncode == 1
+    assert says_why in result.output
+    assert sandbox.execute("git status --porcelain", timeout_s=20).output == ""
+
+
+def test_edits_show_the_lines_around_them(sandbox: Sandbox):
+    inserted = used(
+        sandbox, command="insert", path="/testbed/code.py", insert_line=0, new_str="import os\n"
+    )
+    assert "     1\timport os\n     2\t\n     3\tdef add" in inserted.output
+    assert sandbox.download("/testbed/code.py", limit_bytes=999).startswith(b"import os\n\ndef add")
+
+
+def test_bytes_that_are_no_utf8_survive_an_edit(sandbox: Sandbox):
+    sandbox.upload(b"caf\xe9 = 1\nb = 2\n", "latin.py")
+    used(sandbox, command="str_replace", path="/testbed/latin.py", old_str="b = 2", new_str="b = 3")
+    assert sandbox.download("/testbed/latin.py", limit_bytes=99) == b"caf\xe9 = 1\nb = 3\n"
+
+
+def test_long_text_is_clipped(sandbox: Sandbox):
+    sandbox.upload(b"line\n" * 9000, "long")
+    output = used(sandbox, command="view", path="/testbed/long").output
+    assert len(output) < CLIP_CHARS + 60
+    assert "more characters]" in output
+    outcome, _ = run(sandbox, says("", bash("cat long")), says("", bash("echo > n"), DONE))
+    shown = next(m for m in outcome.messages if m.tool == "bash")
+    assert len(shown.content) < CLIP_CHARS + 60
+    assert (shown.output, shown.output_start) == ("line\n" * 9000, None)
+
+
+def test_after_a_timeout_the_shell_must_be_restarted(sandbox: Sandbox):
+    tool = RestartedBash(timeout_s=0.3, asks_focus=False)
+
+    def said(**arguments: Any) -> str:
+        action = Action(tool="bash", command=arguments.get("command", ""), arguments=arguments)
+        return tool.run(action, sandbox).output
+
+    said(command="sleep 9")
+    assert said(command="echo one") == NEEDS_RESTART
+    assert said(restart=True) == RESTARTED
+    assert said(command="echo two") == "two\n"
+
+
+def test_a_thought_is_noted_and_not_repeated(sandbox: Sandbox):
+    tool = trae_tools.sequential_thinking()
+    arguments = {"thought": "long", "thought_number": 1, "total_thoughts": 2}
+    said = tool.run(Action(tool=tool.name, command="", arguments=arguments), sandbox)
+    assert json.loads(said.output) == {
+        "status": "noted",
+        "thought_number": 1,
+        "total_thoughts": 2,
+    }
+
+
+# --- labels --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({"command": "view", "path": "/testbed/a b.py"}, Kind.READ),
+        ({"command": "view", "path": "/testbed/a.py", "view_range": [1, 20]}, Kind.READ),
+        ({"command": "create", "path": "/testbed/a.py", "file_text": "cat x\n"}, Kind.WRITE),
+        ({"command": "str_replace", "path": "/a", "old_str": "'", "new_str": '"'}, Kind.WRITE),
+        ({"command": "insert", "path": "/a", "insert_line": 3, "new_str": "rm -r"}, Kind.WRITE),
+    ],
+)  # fmt: skip
+def test_a_call_of_the_editor_is_labelled_as_what_it_does(arguments: dict[str, Any], kind: Kind):
+    requested = RequestedToolCall(id="c", name=EDITOR, arguments=json.dumps(arguments))
+    tool = EditorTool(timeout_s=1, asks_focus=False)
+    command = tool.as_command(arguments, requested)
+    assert kind_of(command) is kind
