@@ -6,6 +6,7 @@ request, then the same with an output left out. Nothing here knows who asks.
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ LONGEST_HISTORY_TOKENS = 10_000
 """Servers that drop old messages in silence do so beyond 2,048 to 8,192 tokens by default."""
 WINDOW_SHARE = 0.6
 """Of the window, for the longest history: tokens are estimated at four bytes each."""
+PATIENCE_S = 60.0
+"""A server that has taken so long for its longer histories is asked for none that is longer."""
 SHORT_ANSWER_TOKENS = 16
 CALL_TOKENS = 256
 """Room for a tool call, reasoning before it included."""
@@ -27,10 +30,12 @@ MAX_CHANGES = 8
 """Fields of a body that are taken for foreign to a server before it is called another kind."""
 
 MIN_LINES = 20
+SHOWN_SHARE = 0.1
+"""A prompt that grows by less of an appended output, as estimated, does not show it."""
 
 _NEVER_DROPPED = frozenset({"model", "messages", "tools"})
 _BYTES_A_TOKEN = 4
-_LINE = "{0:05d} value = table[{0}] + offset\n"
+_LINE = "    {0}: the value of this entry is read from the table before the offset is added\n"
 
 Client = Callable[[ModelSpec], HttpCompleter]
 """Makes a client of the server for a model, whose `body` may differ from the configured one."""
@@ -55,9 +60,13 @@ class Conversation:
         if first is None:
             return
         yield from self._usage(first)
+        unforced = first
         if self._offered.tools:
             yield self._called(opening)
-        yield from self._growth(opening, first)
+            unforced = self._ask(opening)
+            if self._offered.tool_choice and unforced.prompt_tokens < first.prompt_tokens / 2:
+                yield _tools_left_out(first, unforced)
+        yield from self._growth(opening, unforced)
 
     def _accepted(self, opening: list[dict[str, Any]]) -> tuple[Finding, ChatReply | None]:
         """Send the body as runs send it; where it is refused, find the fields that are at fault."""
@@ -142,7 +151,8 @@ class Conversation:
         """Look whether a longer history costs more, and an edited one less."""
         limit = min(LONGEST_HISTORY_TOKENS, int(self._model.context_length * WINDOW_SHARE))
         history, last = opening, first.prompt_tokens
-        while (size := _estimate(history)) < limit:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while (size := _estimate(history)) < limit and time.monotonic() < give_up_s:
             longer = _longer(history, min(size, limit - size), text_mode=not self._offered.tools)
             try:
                 reply = self._ask(longer)
@@ -152,15 +162,9 @@ class Conversation:
             except ServerError as error:
                 yield Finding(what="history", found=str(error), fix="see the server's log")
                 return
-            if reply.prompt_tokens <= last:
-                yield Finding(
-                    what="history",
-                    found=f"a history of {last:,} tokens was appended to and then cost "
-                    f"{reply.prompt_tokens:,}: the server drops the oldest messages in silence",
-                    fix="serve a larger window (num_ctx, --ctx-size, ...) and set "
-                    f"model.context_length to it; it holds about {last:,} tokens now",
-                    blocks=True,
-                )
+            added = _estimate(longer) - size
+            if reply.prompt_tokens - last < SHOWN_SHARE * added:
+                yield _not_shown(last, reply.prompt_tokens, added)
                 return
             history, last = longer, reply.prompt_tokens
         yield Finding(what="history", found=f"it grows as it is appended to, to {last:,} tokens")
@@ -213,6 +217,28 @@ class Conversation:
     ) -> ChatReply:
         request = self._request(messages, choice, max_tokens)
         return (completer or self._completer).complete(request)
+
+
+def _tools_left_out(forced: ChatReply, unforced: ChatReply) -> Finding:
+    return Finding(
+        what="tools",
+        found=f"the prompt has {forced.prompt_tokens:,} tokens with a tool_choice and "
+        f"{unforced.prompt_tokens:,} without: steps would not be shown the tools",
+        fix="'model.extra_body={tool_choice: auto}'",
+        blocks=True,
+    )
+
+
+def _not_shown(before: int, after: int, added: int) -> Finding:
+    return Finding(
+        what="history",
+        found=f"an output of about {added:,} tokens was appended to a history of {before:,}, which "
+        f"then cost {after:,}: the server leaves messages out in silence",
+        fix="if the oldest ones, serve a larger window (num_ctx, --ctx-size) and set "
+        "model.context_length to it; if tool results, serve a chat template that has them, or take "
+        "model.mode=text agent=mini_text",
+        blocks=True,
+    )
 
 
 def _overflown(error: ContextOverflowError, estimate: int, model: ModelSpec) -> Finding:

@@ -164,8 +164,30 @@ def forgets(limit: int) -> Callable[[Message], Reply]:
 def test_a_server_that_forgets_in_silence_is_found_by_its_counts(limit):
     finding = found(forgets(limit))["history"]
     assert finding.blocks
-    assert "drops the oldest messages in silence" in finding.found
+    assert "leaves messages out in silence" in finding.found
     assert "model.context_length" in finding.fix
+
+
+def test_a_server_whose_template_leaves_outputs_out_is_found():
+    def script(body: Message) -> Reply:
+        shown = [m for m in body["messages"] if m["role"] != "tool"]
+        return says("", bash("ls"), usage={"prompt_tokens": tokens_of({"messages": shown})})
+
+    finding = found(script)["history"]
+    assert finding.blocks
+    assert "leaves messages out in silence" in finding.found
+    assert "agent=mini_text" in finding.fix
+
+
+def test_a_server_that_leaves_the_tools_out_of_steps_is_found():
+    def script(body: Message) -> Reply:
+        tools = 500 if "tool_choice" in body else 0
+        return says("", bash("ls"), usage={"prompt_tokens": tokens_of(body) + tools})
+
+    finding = found(script)["tools"]
+    assert finding.blocks
+    assert finding.fix == "'model.extra_body={tool_choice: auto}'"
+    assert "tools" not in found(script, extra_body={"tool_choice": "auto"})
 
 
 def test_an_edit_that_saves_nothing_is_found():
