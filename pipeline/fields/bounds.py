@@ -3,9 +3,10 @@
 Owns the bounds that several specs share. What two fields mean together is the spec's own check.
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 Count = Annotated[int, Field(ge=1)]
 """How many of something there must be at least one of."""
@@ -17,3 +18,21 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """A price, a budget, a delay."""
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 """A part of a whole."""
+
+
+def _minutes(value: Any) -> Any:
+    """Return Slurm's `hours:minutes:seconds` and `days-hours[:minutes[:seconds]]` in minutes."""
+    if not isinstance(value, str) or not re.search(r"\d[:-]", value):
+        return value
+    found = re.fullmatch(r"(?:(\d+)-(\d+)(?::(\d+))?(?::(\d+))?|(\d+):(\d+):(\d+))", value)
+    if found is None:
+        raise ValueError(
+            f"{value!r} is no time; give minutes, hours:minutes:seconds or days-hours[:minutes]"
+        )
+    days, *rest = (int(part or 0) for part in found.groups())
+    hours, minutes, seconds = rest[:3] if "-" in value else rest[3:]
+    return (days * 24 + hours) * 60 + minutes - (-seconds // 60)
+
+
+Minutes = Annotated[int, BeforeValidator(_minutes), Field(ge=1)]
+"""A time limit: minutes, or as Slurm writes it; a bare `90:00` could be either and is refused."""

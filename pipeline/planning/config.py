@@ -16,6 +16,7 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.planning.words import WordError, misread_numbers, readable_words
 from pipeline.spec.parse import SpecError, parsed
 from pipeline.spec.sweep import SweepSpec
 
@@ -32,8 +33,15 @@ def sweep_spec(overrides: Sequence[str], *, conf: Path = CONF) -> SweepSpec:
     Raises:
         ConfigError: unknown names, overrides that do not parse, keys that no spec has.
     """
+    try:
+        words = readable_words(overrides)
+    except WordError as error:
+        raise ConfigError(str(error)) from None
+    misread = list(misread_numbers(conf))
+    if misread:
+        raise ConfigError("\n".join(misread))
     name = _sweep_name(overrides, conf)
-    tree = _composed(overrides, conf)
+    tree = _composed(words, conf)
     _refuse_both(name, tree, overrides)
     try:
         return parsed(SweepSpec, _spec_data(name, tree))
@@ -82,6 +90,11 @@ def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
             + ", ".join(known("arm"))
         )
     for group in ("arms", *_SEVERAL.values()):
+        for key, value in tree[group].items():
+            if not isinstance(value, Mapping):
+                raise ConfigError(
+                    f"{group}.{key}={value!r}: to leave it out write '~{group}.{key}'"
+                )
         tree[group] = {key: {**value, "name": key} for key, value in tree[group].items()}
     tree["results"] = tree.get("results") or f"results/{name}"
     return {**tree, "name": name}
@@ -103,6 +116,12 @@ def _composed(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
     # A nested key may be one that its config file leaves at the spec's default: `++` sets it
     # either way, and a misspelt one is refused by the parser, which knows all of them.
     fixed = [re.sub(r"^(sweep=|[\w]+\.[\w.]+=)", _added, o) for o in overrides]
+    for word in overrides:
+        group, _, value = word.lstrip("+").partition("=")
+        folder = group.partition("@")[0]
+        if value == "null" and (conf / folder).is_dir():
+            choices = ", ".join(known(folder, conf=conf))
+            raise ConfigError(f"{word}: name one of {choices}; to have none, leave the word out")
     try:
         with initialize_config_dir(str(conf), version_base="1.3"):
             config = compose("config", overrides=fixed)

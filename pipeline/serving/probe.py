@@ -23,7 +23,9 @@ from pipeline.spec.model import ModelSpec
 Chat = Sequence[Mapping[str, str]]
 
 LINES_A_TURN = 20
-"""Length of each output of the conversation, at about 20 tokens a line."""
+"""Length of each output of the conversation."""
+TOKENS_A_LINE = 25
+"""About; vocabularies differ most in how they write numbers."""
 
 _LINE = "    value = table[{n}] + offset  # line {n} of a listing that takes some room\n"
 
@@ -89,7 +91,7 @@ def edited_history_probe(
     base_url: str,
     *,
     salt: str,
-    n_turns: int = 12,
+    n_turns: int | None = None,
     proxy: Proxy | None = None,
 ) -> CacheProbe:
     """Return how the server at `base_url` caches an edited history. Takes seconds.
@@ -99,13 +101,15 @@ def edited_history_probe(
         model: as served.
         base_url: up to and including `/v1`.
         salt: of this probe alone, so that nothing of it is cached yet.
-        n_turns: of the conversation; it must fit the window.
+        n_turns: of the conversation; None: 12, or as many as half the window holds.
         proxy: the way to the server, where there is one.
 
     Raises:
         ServerError: the server does not answer.
         ContextOverflowError: the conversation does not fit; ask for fewer turns.
     """
+    if n_turns is None:
+        n_turns = max(3, min(12, model.context_length // (2 * LINES_A_TURN * TOKENS_A_LINE)))
     chat = conversation(n_turns, LINES_A_TURN)
     middle = len(chat) // 2 - len(chat) // 2 % 2
     edited = [*chat[:middle], {**chat[middle], "content": "(removed)"}, *chat[middle + 1 :]]
@@ -118,6 +122,8 @@ def edited_history_probe(
     for what, messages in asked.items():
         reply = completer.complete(_request(messages, salt, extra))
         calls.append(_call(what, reply, earlier))
+        if reply.cached_tokens is None and reply.prompt_token_ids is None:
+            break  # such a server tells nothing, however often it is asked
         if reply.prompt_token_ids is not None:
             earlier.append([*reply.prompt_token_ids, *(reply.completion_token_ids or ())])
     config = {}

@@ -19,8 +19,7 @@ class SpecError(ValueError):
     """Configuration that no spec accepts; the message lists every problem at once."""
 
 
-_CONFIG = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
-"""An account number on the command line is read as an integer and meant as text."""
+_CONFIG = ConfigDict(extra="forbid")
 
 
 @cache
@@ -58,6 +57,9 @@ def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:
             yield f"{path}: unknown key{hint}"
         elif problem["type"] in {"missing", "missing_argument"}:
             yield f"{path}: missing"
+        elif problem["type"] == "string_type" and isinstance(problem["input"], int | float):
+            # 010 has become 8 by now, and 1.10 1.1: what was written is not known any more.
+            yield f"{path}: is text; write it in quotes (YAML made {problem['input']!r} of it)"
         elif problem["type"] == "tuple_type":
             yield f"{path}: is a list, written [A, B] (got {problem['input']!r:.80})"
         else:

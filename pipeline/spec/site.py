@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.fields.bounds import Amount, Count, Natural, Seconds
+from pipeline.fields.bounds import Amount, Count, Minutes, Natural, Seconds
 from pipeline.fields.identity import Runtime
 
 
@@ -30,7 +30,7 @@ class PoolSpec:
     gres: Runtime[str | None] = None
     cpus: Runtime[Count] = 1
     mem_gb: Runtime[Seconds | None] = None
-    time_min: Runtime[Count] = 60
+    time_min: Runtime[Minutes] = 60
     extra: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     """Further options of sbatch by their long names, such as `gpus-per-node: 2`. true gives a
     switch; null and false leave an option out, also one that would be given by itself."""

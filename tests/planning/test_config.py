@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.planning.config import ConfigError, known, sweep_spec
+from pipeline.planning.words import misread_numbers
 
 
 def test_every_shipped_sweep_resolves():
@@ -67,11 +68,89 @@ def test_dataset_and_results_are_plain_keys():
         (["+sweep=demo", "instances.sampel=3"], "did you mean `sample`"),
         (["+sweep=demo", "model=endpoint"], "base_url|served_name"),
         (["+sweep=demo", "cluster=graze"], "Did you mean grace"),
+        (["+sweep=demo", "+arm@arms.x=null"], "arm@arms.x=null: name one of .*plan_prune"),
+        (["+sweep=demo", "model=null"], "model=null: name one of .*sim"),
+        (["+sweep=demo", "arms.no_plan=null"], "write '~arms.no_plan'"),
+        (["+sweep=demo", "seeds=[0]", "seeds=[1]"], "seeds is given twice"),
+        (["+sweep=demo", "model=sim", "model=tiny"], "model is given twice"),
+        (["+sweep=demo", "instances.ids=[]"], "names no instance"),
+        (["+sweep=demo", "seeds=0,1"], "written 'seeds=.0,1.'"),
+        (["+sweep=demo", "seeds=choice(0,1)"], "write a list"),
+        (["+sweep=demo", "cluster.rollout.time_min=90:00"], "hours:minutes:seconds"),
+        (["+sweep=demo", "model.revision=true"], "model.*revision: is text"),
     ],
 )
 def test_a_mistake_names_the_remedy(overrides, says):
     with pytest.raises(ConfigError, match=says):
         sweep_spec(overrides)
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("model.revision=12e4567", lambda spec: spec.models["sim"].revision),
+        ("model.revision=1.10", lambda spec: spec.models["sim"].revision),
+        ("model.revision=0123", lambda spec: spec.models["sim"].revision),
+        ("model.serve.env.A=1_0", lambda spec: spec.models["sim"].serve.env["A"]),
+        ("cluster.account=0815", lambda spec: spec.cluster.account),
+        ("results=1.50", lambda spec: spec.results),
+    ],
+)
+def test_a_text_stays_as_it_was_written(word, found):
+    assert found(sweep_spec(["+sweep=demo", word])) == word.partition("=")[2]
+
+
+def test_texts_in_lists_and_mappings_stay_as_they_were_written():
+    spec = sweep_spec(
+        [
+            "+sweep=demo",
+            "instances.ids=[1e3, 1.10]",
+            "model.serve.flags=[--port, 08000]",
+            "model.serve.env={A: 1.10}",
+        ]
+    )
+    assert spec.instances.ids == ("1e3", "1.10")
+    assert spec.models["sim"].serve.flags == ("--port", "08000")
+    assert spec.models["sim"].serve.env == {"A": "1.10"}
+
+
+def test_a_number_stays_a_number():
+    spec = sweep_spec(["+sweep=demo", "model.sampling.top_p=0.90", "model.extra_body={min_p: 0.1}"])
+    assert spec.models["sim"].sampling.top_p == 0.9
+    assert spec.models["sim"].extra_body == {"min_p": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("written", "minutes"), [("90", 90), ("1:30:00", 90), ("0:00:30", 1), ("1-12", 2160)]
+)
+def test_a_time_limit_may_be_written_as_slurm_writes_it(written, minutes):
+    spec = sweep_spec(["+sweep=demo", f"cluster.rollout.time_min={written}"])
+    assert spec.cluster.rollout.time_min == minutes
+
+
+def test_a_range_of_seeds_is_the_list_that_it_stands_for():
+    assert sweep_spec(["+sweep=demo", "seeds=range(0,3)"]).seeds == (0, 1, 2)
+    assert sweep_spec(["+sweep=demo", "seeds=range(1, 6, 2)"]).seeds == (1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("account: 0815", "0815"),
+        ("account: 010", "line 1: YAML reads 010 as 8; write '010' in quotes"),
+        ("rollout: {time_min: 1:30:00}", "YAML reads 1:30:00 as 5400"),
+        ("a:\n  - 007", "line 2: YAML reads 007 as 7"),
+    ],
+)
+def test_a_number_that_yaml_reads_as_another_is_named_with_its_line(tmp_path, line, says):
+    (tmp_path / "mine.yaml").write_text(f"{line}\n")
+    found = list(misread_numbers(tmp_path))
+    assert found == [] if says == "0815" else says in found[0]
+
+
+def test_numbers_inside_texts_are_left_alone(tmp_path):
+    (tmp_path / "mine.yaml").write_text("a: '010'\nb: |\n  c: 010\nd: 2026-01-02\ne: 10\n")
+    assert list(misread_numbers(tmp_path)) == []
 
 
 @pytest.mark.parametrize("value", ["a 'b\"", "a=b{c", "back\\slash's"])
