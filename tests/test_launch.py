@@ -20,6 +20,7 @@ from pipeline.host.proctable import all_processes
 from pipeline.records.layout import Layout
 from pipeline.records.plan import read_plan
 from pipeline.records.states import run_states
+from tests.words import words_of
 
 SMALL = ["+sweep=demo", "instances.sample=3", "seeds=[0]", "~arms.no_plan", "~arms.sham_cleanup"]
 SLOW = ["model.sim.latency_ms=15"]
@@ -28,7 +29,7 @@ COMPARED = ("run_id", "failure_class", "patch_sha256", "n_steps", "input_tokens"
 
 
 def command(results, *overrides):
-    line = [*SMALL, f"results={results}", NO_REPORT, *overrides]
+    line = words_of(*SMALL, f"results={results}", NO_REPORT, *overrides)
     return [sys.executable, "-m", "pipeline.launch", *line]
 
 

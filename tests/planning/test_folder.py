@@ -19,12 +19,13 @@ from pipeline.records.plan import read_plan
 from pipeline.sandbox.images import ImageRecord, ImageStore
 from pipeline.serving.staging import stage_model
 from pipeline.worker import rollout_job
+from tests.words import words_of
 
 INSTANCES = "instances.sample=3"
 
 
 def sweep(folder, *overrides):
-    return prepared(sweep_spec(["+sweep=demo", INSTANCES, f"results={folder}", *overrides]))
+    return prepared(sweep_spec(words_of("+sweep=demo", INSTANCES, f"results={folder}", *overrides)))
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ from pipeline.planning.prepare import prepared
 from pipeline.records.cut_short import cut_short, note_cut_short
 from pipeline.records.layout import Layout
 from pipeline.spec.sweep import SweepSpec
+from tests.words import words_of
 
 TINY = ("+sweep=demo", "cluster=slurm", "model=tiny", "cluster.signal_delay_s=120")
 
 
 def spec_of(*words: str) -> SweepSpec:
-    return sweep_spec([*TINY, "results=nowhere", *words])
+    return sweep_spec(words_of(*TINY, "results=nowhere", *words))
 
 
 def refused(*words: str, past: History | None = None) -> list[str]:

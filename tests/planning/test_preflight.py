@@ -9,10 +9,11 @@ from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimate_text, estimated
 from pipeline.planning.preflight import problems
 from pipeline.planning.prepare import prepared
+from tests.words import words_of
 
 
 def found(tmp_path, *overrides):
-    sweep = prepared(sweep_spec(["+sweep=demo", f"results={tmp_path}", *overrides]))
+    sweep = prepared(sweep_spec(words_of("+sweep=demo", f"results={tmp_path}", *overrides)))
     return [str(p) for p in problems(sweep, estimated(sweep.lock.spec, sweep.runs))]
 
 

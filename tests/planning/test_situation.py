@@ -17,6 +17,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.plan import read_plan
 from tests.planning.slurm_standins import StandIns, stand_ins
 from tests.records.samples import grade_record, run_record
+from tests.words import words_of
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def submitted(tmp_path: Path, *words: str, jobs: tuple[str, ...] = ("7_0", "7_1"
     """Return a folder whose jobs were submitted; the queue does not list them any more."""
     layout = Layout(tmp_path / "sweep")
     small = ("+sweep=demo", "cluster=slurm", "seeds=[0]", "instances.sample=1", "model.n_gpus=2")
-    sweep = prepared(sweep_spec([*small, f"results={layout.root}", *words]))
+    sweep = prepared(sweep_spec(words_of(*small, f"results={layout.root}", *words)))
     write_folder(layout, sweep, "new")
     record_submission(
         layout,

@@ -11,6 +11,7 @@ from pipeline.host.process import run_command
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.slurm_site import JobRequest, pool_gpus, slurm_parameters
 from tests.planning.slurm_standins import StandIns, stand_ins
+from tests.words import words_of
 
 SMALL = (
     "+sweep=demo",
@@ -29,7 +30,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
 
 
 def launched(results: Path, *words: str) -> int:
-    return launch.main([*SMALL, f"results={results}", *words])
+    return launch.main(words_of(*SMALL, f"results={results}", *words))
 
 
 def test_options_that_are_null_or_false_are_left_out_and_submitits_own_label_is(

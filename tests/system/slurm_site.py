@@ -30,6 +30,7 @@ from pipeline.records.lock import read_lock
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker import grade_job
+from tests.words import words_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "slurm" / "test_cluster.sh"
@@ -150,13 +151,13 @@ class Sweep:
 
     def launch(self, *overrides: str) -> int:
         """Go through the door; return its exit status."""
-        return launch.main([*self.words, *overrides])
+        return launch.main(words_of(*self.words, *overrides))
 
     def launch_here(self, *overrides: str) -> Outcome:
         """Do all of it on this machine, without Slurm, and return what came out."""
         words = [word for word in self.words if word != "cluster=slurm"]
         quick = ("cluster=local", "cluster.rollout.concurrency=4", "model.sim.latency_ms=0")
-        assert launch.main([*words, *quick, *overrides]) == 0
+        assert launch.main(words_of(*words, *quick, *overrides)) == 0
         return outcome_of(self.layout)
 
     def finish(self) -> Outcome:

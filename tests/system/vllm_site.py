@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.host.environment import environment
 from pipeline.planning.config import sweep_spec
 from pipeline.spec.model import ModelSpec
+from tests.words import words_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 REMEDY = "`make serve CPU=1 && containers/make_test_models.sh .venv-vllm .cache/models` brings it"
@@ -39,5 +40,5 @@ def overrides(name: str) -> list[str]:
 
 def model(name: str, *more: str) -> ModelSpec:
     """Return the shipped model `name` as it lies here."""
-    (spec,) = sweep_spec(["+sweep=demo", *overrides(name), *more]).models.values()
+    (spec,) = sweep_spec(words_of("+sweep=demo", *overrides(name), *more)).models.values()
     return spec

@@ -12,6 +12,7 @@ from pipeline.planning.folder import check_folder, write_folder
 from pipeline.planning.prepare import prepared
 from pipeline.records.layout import Layout
 from pipeline.records.states import run_states
+from tests.words import words_of
 
 MakeSweep = Callable[..., Layout]
 StartWorker = Callable[..., ChildGroup]
@@ -33,7 +34,7 @@ SLOW = "model.sim.latency_ms=60"
 def launched(root: Path, *overrides: str) -> Layout:
     """Launch into `root` everything but the workers."""
     scratch = root.parent / "scratch"
-    words = [*SMALL, f"cluster.scratch={scratch}", f"results={root}", *overrides]
+    words = words_of(*SMALL, f"cluster.scratch={scratch}", f"results={root}", *overrides)
     layout = Layout(root)
     opened, sweep = check_folder(layout, prepared(sweep_spec(words)))
     write_folder(layout, sweep, opened)
