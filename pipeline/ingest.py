@@ -1,4 +1,4 @@
-"""Read recorded mini-SWE-agent trajectories into a results folder.
+"""Read recorded trajectories and session logs into a results folder.
 
 TRAJECTORIES are files (formats mini-swe-agent-1.1 and -1), or folders that hold some under any
 name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that is

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.records.foreign.files import run_of, trajectory_files
+from pipeline.records.foreign.files import run_in, trajectory_files
 from pipeline.records.ingested import Origin, record_of
 from pipeline.records.json_columns import edit_from
 from pipeline.records.layout import Layout
@@ -61,11 +61,11 @@ def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
 def _run_of_file(path: Path) -> RecordedRun:
     content = path.read_bytes()
     try:
-        run = run_of(json.loads(content), path, lambda _: 0)
+        run = run_in(path, lambda _: 0)
     except ValueError as error:
         raise ValueError(f"{path} is no trajectory: {error}") from error
     origin = Origin(sweep="", benchmark="", counter_name="", node="")
-    record = record_of(run, path, content, origin, {})
+    record = record_of(run, path, origin, {})
     return RecordedRun(
         run_id=record.run_id,
         instance_id=record.instance_id,

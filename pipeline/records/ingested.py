@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.records.foreign.files import run_of
+from pipeline.records.foreign.files import run_in
 from pipeline.records.foreign.instances import task_sha256
 from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.records.journal import RUN_JSON, Journal, json_of
@@ -109,19 +109,23 @@ def _read(
 ) -> RunRecord | None:
     """Return the run of a file; a bad file is noted in the report."""
     try:
-        content = path.read_bytes()
-        data = json.loads(content)
-        exported = record_from_export(data) if isinstance(data, Mapping) else None
+        exported = None if path.suffix == ".jsonl" else _exported(path)
         if exported is not None:
             return exported
-        run = run_of(data, path, count)
-        record = record_of(run, path, content, origin, seeds)
+        run = run_in(path, count)
+        record = record_of(run, path, origin, seeds)
         _check_readable(record)
         _check_task(run, path, tasks)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         report.bad[path] = f"{type(error).__name__}: {error}"
         return None
     return record
+
+
+def _exported(path: Path) -> RunRecord | None:
+    """Return the record that this project exported into the file, if it did."""
+    data = json.loads(path.read_bytes())
+    return record_from_export(data) if isinstance(data, Mapping) else None
 
 
 def _check_task(run: ForeignRun, path: Path, tasks: dict[str, tuple[str, str]]) -> None:
@@ -146,22 +150,21 @@ def _check_readable(record: RunRecord) -> None:
     RUN_JSON.validate_json(data)
 
 
-def record_of(
-    run: ForeignRun, path: Path, content: bytes, origin: Origin, seeds: Mapping[Key, int]
-) -> RunRecord:
+def record_of(run: ForeignRun, path: Path, origin: Origin, seeds: Mapping[Key, int]) -> RunRecord:
     """Return the run read from `path` as a record of this folder.
 
     Args:
         run: What the file says, from `foreign.files`.
-        path: The file; its time stands in for one that it does not say.
-        content: Its bytes, which give the run its id.
+        path: The file, whose bytes give the run its id, and whose time stands in for one that it
+            does not say.
         origin: What no such file says.
         seeds: The next seed by instance and model.
     """
     instance = str(run.instance_id)
     model = slugged(run.model)
     seed = seeds.get((instance, model), 0)
-    digest = hashlib.sha256(content).hexdigest()[:12]
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     modified_at = path.stat().st_mtime
     started_at = modified_at if run.started_at is None else run.started_at
     finished_at = modified_at if run.finished_at is None else run.finished_at

@@ -51,6 +51,9 @@ class CallRecord:
     cached_tokens: Annotated[
         int | None, Kept("Of these, from the server's cache, as it reports", "tokens")
     ] = None
+    cache_write_tokens: Annotated[
+        int | None, Kept("Of these, written to the server's cache, as it reports", "tokens")
+    ] = None
     lcp_tokens: Annotated[
         int | None, Kept("Longest prefix shared with an earlier call of the run", "tokens")
     ] = None

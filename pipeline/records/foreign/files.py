@@ -1,8 +1,9 @@
 """Trajectory files, found and read by what they hold: their names do not tell.
 
 mini calls its file as it was told to, Harbor calls every file alike and lays other JSON beside
-it. In a folder every `.json` is looked into; what is no trajectory is passed over. A file that was
-named itself, or whose name says `.traj.json`, is read or refused with the reason.
+it, session logs are called after dates. In a folder every `.json` and `.jsonl` is looked into; what
+is no trajectory is passed over. A file that was named itself, or whose name says `.traj.json`, is
+read or refused with the reason. Nothing is ever written beside a source.
 """
 
 import json
@@ -11,22 +12,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.records.foreign.atif import is_atif, run_from_atif
+from pipeline.records.foreign.claude_code import is_claude_code, run_from_claude_code
+from pipeline.records.foreign.codex import is_codex, run_from_codex
 from pipeline.records.foreign.instances import instance_of
 from pipeline.records.foreign.mini import trajectory_from_mini
 from pipeline.records.foreign.run import Count, ForeignRun
 
 SUFFIX = ".traj.json"
-_MARK = b'"trajectory_format"'
+_MINI, _ATIF = b'"trajectory_format"', b'"ATIF-v'
+_LOGS = ((is_claude_code, run_from_claude_code), (is_codex, run_from_codex))
+_HEAD_BYTES = 1 << 18
+"""Of a log, enough to tell whose it is."""
 
 
 def trajectory_files(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or every trajectory file below the folder, by name."""
+    """Yield the file itself, or every trajectory file below the folder, by name.
+
+    Of two files of one Harbor trial, the scaffold's own is read and ATIF's passed over.
+    """
     if not path.is_dir():
         yield path
         return
-    for file in sorted(path.rglob("*.json")):
-        if file.is_file() and (file.name.endswith(SUFFIX) or _MARK in file.read_bytes()):
+    own: set[Path] = set()
+    atif: list[Path] = []
+    for file in sorted(path.rglob("*.json*")):
+        if not file.is_file() or file.suffix not in (".json", ".jsonl"):
+            continue
+        content = _head(file) if file.suffix == ".jsonl" else file.read_bytes()
+        if file.suffix == ".jsonl" and any(is_log(content) for is_log, _ in _LOGS):
             yield file
+        elif file.suffix == ".json" and (file.name.endswith(SUFFIX) or _MINI in content):
+            own.add(file.parent)
+            yield file
+        elif file.suffix == ".json" and _ATIF in content:
+            atif.append(file)
+    yield from (file for file in atif if file.parent not in own)
 
 
 def run_in(path: Path, count: Count) -> ForeignRun:
@@ -36,19 +57,25 @@ def run_in(path: Path, count: Count) -> ForeignRun:
         OSError: the file cannot be read.
         ValueError: it is no trajectory; the message says why.
     """
-    return run_of(json.loads(path.read_bytes()), path, count)
-
-
-def run_of(data: Any, path: Path, count: Count) -> ForeignRun:
-    """Return the run in the content of the trajectory file at `path`, with its instance named.
-
-    Raises:
-        ValueError: it is no trajectory; the message says why.
-    """
     try:
-        run = trajectory_from_mini(data, count)
+        run = _run_in(path, count)
         return replace(run, instance_id=instance_of(run, path))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"a field is not as it should be: {type(error).__name__}: {error}"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"a field is not as it should be: {reason}") from error
+
+
+def _run_in(path: Path, count: Count) -> ForeignRun:
+    if path.suffix == ".jsonl":
+        head = _head(path)
+        for is_log, run_from_log in _LOGS:
+            if is_log(head):
+                return run_from_log(path, count)
+        raise ValueError("it is neither a session of Claude Code nor a rollout of Codex")
+    data: Any = json.loads(path.read_bytes())
+    return run_from_atif(data, path, count) if is_atif(data) else trajectory_from_mini(data, count)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)

@@ -1,0 +1,139 @@
+"""ATIF trajectories, versions 1.0 to 1.8: what Harbor and NeMo Gym write of any agent's run.
+
+A step of the agent is a call of the model with its tool calls and their results. By the format's
+text "input" includes cache reads and writes; Harbor's converter for opencode leaves the writes out.
+Steps copied from another context were billed there, steps with `llm_call_count` 0 made no call, and
+those above 1 sum several calls, whose sizes are then unknown. Unknown keys are ignored.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.records.failure import FailureClass
+from pipeline.records.foreign.endings import Ending
+from pipeline.records.foreign.history import History, Usage, text_of
+from pipeline.records.foreign.run import Count, ForeignRun
+from pipeline.views.trajectory import ToolCall
+
+_WRITTEN = ("cache_write_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
+
+
+def is_atif(data: Any) -> bool:
+    """Return whether this is such a file's content."""
+    return isinstance(data, Mapping) and str(data.get("schema_version")).startswith("ATIF")
+
+
+def run_from_atif(data: Mapping[str, Any], path: Path, count: Count) -> ForeignRun:
+    """Return the run of an ATIF file.
+
+    Args:
+        data: the file's content.
+        path: where it lies: Harbor says in `result.json` beside how the trial ended.
+        count: tokens of a text.
+
+    Raises:
+        ValueError: it holds no steps.
+    """
+    agent = _mapping(data.get("agent"))
+    history = History(count=count)
+    summed = copied = 0
+    for step in data.get("steps") or ():
+        source = step.get("source")
+        history.note_time(step.get("timestamp"))
+        if source != "agent":
+            history.say("system" if source == "system" else "user", step.get("message"))
+            _take_results(history, step)
+            continue
+        calls = step.get("llm_call_count", 1)
+        if step.get("is_copied_context"):
+            copied += 1
+        elif calls != 0:
+            several = isinstance(calls, int) and calls > 1
+            summed += several
+            usage = Usage() if several else _usage(step, str(agent.get("name")))
+            history.bill(usage, started_at=step.get("timestamp"))
+        history.reply(
+            step.get("message"),
+            reasoning=step.get("reasoning_content"),
+            calls=[_tool_call(call) for call in step.get("tool_calls") or ()],
+        )
+        _take_results(history, step)
+    if summed:
+        history.notes.append(f"{summed} steps sum several calls: the sizes of those are unknown")
+    if copied:
+        history.notes.append(f"{copied} steps were copied from another context: not billed again")
+    if data.get("subagent_trajectories"):
+        history.notes.append("its sub-agents have caches of their own and are left out")
+    if data.get("continued_trajectory_ref"):
+        history.notes.append("it goes on in another file")
+    return history.run(
+        agent=str(agent.get("name") or "unknown"),
+        version=str(agent.get("version") or "unknown"),
+        model=str(agent.get("model_name") or _model_of(data) or "unknown"),
+        ending=_ending_beside(path, len(history.calls)),
+    )
+
+
+def _usage(step: Mapping[str, Any], agent: str) -> Usage:
+    metrics = _mapping(step.get("metrics"))
+    extra = _mapping(metrics.get("extra"))
+    written = next((extra[name] for name in _WRITTEN if isinstance(extra.get(name), int)), None)
+    prompt = metrics.get("prompt_tokens")
+    if agent == "opencode" and isinstance(prompt, int):
+        prompt += written or 0
+    return Usage(
+        prompt=prompt,
+        cached=metrics.get("cached_tokens"),
+        written=written,
+        completion=metrics.get("completion_tokens"),
+        reasoning=extra.get("reasoning_tokens", extra.get("reasoning_output_tokens")),
+    )
+
+
+def _take_results(history: History, step: Mapping[str, Any]) -> None:
+    for result in _mapping(step.get("observation")).get("results") or ():
+        content = _in_chat_form(result.get("content"))
+        if step.get("tool_calls"):
+            history.result(result.get("source_call_id"), content)
+        else:
+            history.say("user", content)
+
+
+def _in_chat_form(content: Any) -> Any:
+    """Return a content with its parts as chat messages have them."""
+    if not isinstance(content, list):
+        return content
+    return [part for part in content if isinstance(part, dict)]
+
+
+def _tool_call(call: Mapping[str, Any]) -> ToolCall:
+    arguments = call.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return ToolCall(
+        id=str(call.get("tool_call_id") or ""), name=str(call["function_name"]), arguments=text
+    )
+
+
+def _model_of(data: Mapping[str, Any]) -> str | None:
+    return next((s["model_name"] for s in data.get("steps") or () if s.get("model_name")), None)
+
+
+def _ending_beside(path: Path, n_calls: int) -> tuple[str, FailureClass, str | None] | None:
+    """Return how Harbor says that the trial ended; None where it does not say."""
+    for folder in (path.parent.parent, path.parent):
+        try:
+            result = json.loads((folder / "result.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        raised = _mapping(_mapping(result).get("exception_info"))
+        if raised.get("exception_type"):
+            said = text_of(raised.get("exception_message"))
+            ending = Ending(exit_status=raised["exception_type"], error=said, n_calls=n_calls)
+            return ending.exit_status, ending.failure_class, said
+    return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,22 @@
+"""Logs with one JSON object a line, read a line at a time: a torn last line ends nothing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def objects_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the file; lines that hold none are passed over.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                yield found
