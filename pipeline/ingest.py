@@ -1,8 +1,8 @@
 """Read recorded trajectories and session logs into a results folder.
 
-TRAJECTORIES are files (formats mini-swe-agent-1.1 and -1), or folders that hold some under any
-name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that is
-read again adds nothing; a file that cannot be read is named, and the others are kept.
+TRAJECTORIES are files (of mini-SWE-agent, ATIF, Claude Code, Codex), or folders that hold some under
+any name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that
+is read again adds nothing; a file that cannot be read is named, and the others are kept.
 """
 
 import argparse
