@@ -5,6 +5,7 @@ r"""The line head of SWE-Pruner Pro, from recorded runs to a trained head.
                                          backbone=MODEL out=features
     python -m pipeline.linehead probe    features=features out=probe
     python -m pipeline.linehead train    features=features out=head
+    python -m pipeline.linehead import   source=FOLDER backbone=NAME out=head
     python -m pipeline.linehead eval     features=features 'heads=[head]' out=evaluation
 
 Keys are those of conf/linehead/COMMAND.yaml and pipeline/linehead/settings.py. Every command can be
@@ -19,7 +20,14 @@ from pipeline.host.environment import environment
 from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.linehead.config import ConfigError, settings_of
 from pipeline.linehead.extra import ExtraMissingError, require_device, require_extra
-from pipeline.linehead.settings import EvalJob, FeatureJob, LabelJob, ProbeJob, TrainJob
+from pipeline.linehead.settings import (
+    EvalJob,
+    FeatureJob,
+    ImportJob,
+    LabelJob,
+    ProbeJob,
+    TrainJob,
+)
 from pipeline.records.failure import InfraError
 
 
@@ -84,6 +92,15 @@ def _train(overrides: Sequence[str]) -> int:
     return 0
 
 
+def _import(overrides: Sequence[str]) -> int:
+    job = settings_of(ImportJob, "import", overrides)
+    require_extra(("torch", "safetensors"))
+    from pipeline.linehead.published import run_import_job
+
+    print(run_import_job(job))
+    return 0
+
+
 def _eval(overrides: Sequence[str]) -> int:
     job = settings_of(EvalJob, "eval", overrides)
     require_extra(("torch", "safetensors"))
@@ -103,6 +120,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "features": _features,
     "probe": _probe,
     "train": _train,
+    "import": _import,
     "eval": _eval,
 }
 

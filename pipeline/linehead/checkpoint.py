@@ -16,7 +16,8 @@ from safetensors.torch import save
 from pipeline.host.files import replace_bytes
 from pipeline.linehead.head import LineHead
 
-HEAD_VERSION = 1
+HEAD_VERSION = 2
+"""2: a line count at an edge belongs to the lower length bucket."""
 
 WEIGHTS = "head.safetensors"
 
@@ -62,7 +63,14 @@ def load_head(path: Path) -> TrainedHead:
         state = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
     card = json.loads(text)
     if card["version"] > HEAD_VERSION:
-        raise ValueError(f"{file} has version {card['version']}, this planprune reads 1")
+        raise ValueError(
+            f"{file} has version {card['version']}, this planprune reads {HEAD_VERSION}; update it"
+        )
+    if card["version"] < HEAD_VERSION and card["head"]["length_embedding"]:
+        raise ValueError(
+            f"{file} was trained with other length buckets (version {card['version']}); train it "
+            "again on the same features"
+        )
     head = LineHead(
         card["hidden_size"],
         dropout=card["head"]["dropout"],

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 
 from pipeline.linehead.backbone import DTYPES, Backbone, loaded_backbone
+from pipeline.linehead.backbone_name import backbone_name
 from pipeline.linehead.feature_store import FeatureWriter
 from pipeline.linehead.label_table import LabelledOutput, LabelSet, read_labels
 from pipeline.linehead.prompts import Prompt, PromptError, PromptMaker, renders_calls
+from pipeline.linehead.recorded_run import RecordedRun
 from pipeline.linehead.served_backbone import served_backbone
 from pipeline.linehead.settings import FeatureJob
-from pipeline.linehead.sources import RecordedRun, recorded_runs
+from pipeline.linehead.sources import recorded_runs
 from pipeline.views.kept_lines import split_lines
 
 TELL_EVERY_S = 10.0
@@ -140,11 +142,12 @@ def _facts(
     job: FeatureJob, labels_sha256: str, backbone: Backbone, *, calls_as_text: bool
 ) -> Mapping[str, Any]:
     config = backbone.config
+    name = backbone_name(job.backbone, job.revision or getattr(config, "_commit_hash", None))
     shown = asdict(job)
     kept = ("source", "stored_dtype", "max_prompt_tokens", "chat_template_kwargs", "tools")
     return {
-        "backbone": Path(job.backbone).name,
-        "revision": job.revision or getattr(config, "_commit_hash", None),
+        "backbone": name.repo,
+        "revision": name.revision,
         "architectures": config.architectures,
         "hidden_size": config.get_text_config().hidden_size,
         "labels_sha256": labels_sha256,

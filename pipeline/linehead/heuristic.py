@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.linehead.label_table import LabelledOutput, labelled
+from pipeline.linehead.recorded_run import RecordedRun
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import HeuristicSettings
-from pipeline.linehead.sources import RecordedRun
 from pipeline.shell.lines import distinct_lines
 from pipeline.views.kept_lines import BoolArray, split_lines
 

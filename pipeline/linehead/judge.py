@@ -69,7 +69,12 @@ def judge_labels(
     ]
     report = ask_all(questions, settings, completer, journal)
     found = {name: _answer(data) for name, data in report.answers.items()}
-    sure = {name: a for name, a in found.items() if a.confidence >= settings.min_confidence}
+    # A skeleton is the rubric's own answer to doubt, so that no threshold is asked of it.
+    sure = {
+        name: a
+        for name, a in found.items()
+        if a.confidence is None or a.confidence >= settings.min_confidence
+    }
     labels = [
         labelled(
             sample,

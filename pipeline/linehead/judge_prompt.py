@@ -22,15 +22,26 @@ You label training data for a tool that shortens command outputs for a coding ag
 one command output of a recorded session, some messages before it and the messages that followed.
 Decide for every line of the output whether the agent needs it for the rest of its task.
 
-Keep a line if it informs a later decision: code that is changed, called or reasoned about and the
-lines needed to understand it, error messages with their location, names and paths that matter,
-headers that say which file a passage is from. Drop repetition, listings of irrelevant entries,
-progress, banners, and code that plays no part. What followed is evidence of what was needed, but
-not the only evidence. Where you are not sure about a line, keep it.
+Keep a line if it informs a later decision: code that is changed, called or reasoned about, error
+messages with their location, names and paths that matter. Drop repetition, listings of irrelevant
+entries, progress, banners, and code that plays no part. What followed is evidence of what was
+needed, but not the only evidence.
+
+What stays must read as a skeleton of the output. With every kept line, also keep
+- the def or class line that opens its block, and the brackets or braces that close it;
+- the section header that it stands under;
+- the path of the file that it is from.
+
+Where you cannot tell what the agent needs, answer with confidence "skeleton" and keep the skeleton
+alone: signatures, imports and block boundaries.
 
 Answer with one JSON object and nothing else:
-{"reasoning": "two or three sentences", "confidence": 0.0 to 1.0, "keep": [[first, last], ...]}
+{"reasoning": "two or three sentences", "confidence": 0.0 to 1.0 or "skeleton",
+ "keep": [[first, last], ...]}
 Line numbers start at 1, ranges include both ends, and an empty list drops everything."""
+
+SKELETON = "skeleton"
+"""The confidence of an answer that keeps signatures, imports and block boundaries alone."""
 
 _CUT = " [...] "
 
@@ -41,7 +52,8 @@ class Answer:
 
     ranges: tuple[tuple[int, int], ...]
     """Kept lines, from 1, both ends included."""
-    confidence: float
+    confidence: float | None
+    """0 to 1; None where the judge could not tell and kept the skeleton alone."""
     reasoning: str
 
     def kept(self, n_lines: int) -> BoolArray:
@@ -58,16 +70,16 @@ def judge_messages(sample: Sample, settings: JudgeSettings) -> list[dict[str, st
     index = sample.message_index
     output = messages[index]
     before = messages[max(0, index - settings.messages_before) : index]
-    after = messages[index + 1 : index + 1 + settings.messages_after]
+    after = messages_after(messages, index, settings)
     numbered = "".join(
         f"{number}: {line if line.endswith(chr(10)) else line + chr(10)}"
         for number, line in enumerate(split_lines(sample.text), start=1)
     )
     parts = [
-        f"<before>\n{_told(before, settings)}\n</before>",
+        f"<before>\n{told(before, settings)}\n</before>",
         f"<command>\n{output.command or output.tool or 'unknown'}\n</command>",
         f"<output>\n{numbered}</output>",
-        f"<after>\n{_told(after, settings)}\n</after>",
+        f"<after>\n{told(after, settings)}\n</after>",
         "Which lines are to be kept?",
     ]
     return [
@@ -83,7 +95,8 @@ def parsed_answer(text: str, n_lines: int) -> Answer:
         AnswerError: no JSON object, missing keys, or ranges that do not fit the output.
     """
     data = json_in(text)
-    confidence = number_in(data, "confidence", 0, 1)
+    unsure = data.get("confidence") == SKELETON
+    confidence = None if unsure else number_in(data, "confidence", 0, 1)
     if "keep" not in data:
         raise AnswerError("the key 'keep' is missing")
     return Answer(
@@ -108,7 +121,15 @@ def _ranges(data: object, n_lines: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(ranges))
 
 
-def _told(messages: Sequence[Message], settings: JudgeSettings) -> str:
+def messages_after(
+    messages: Sequence[Message], index: int, settings: JudgeSettings
+) -> Sequence[Message]:
+    """Return what came next in the session, as much as a judge is shown."""
+    return messages[index + 1 : index + 1 + settings.messages_after]
+
+
+def told(messages: Sequence[Message], settings: JudgeSettings) -> str:
+    """Return messages as a judge reads them, long texts cut in the middle."""
     return "\n".join(f"[{m.role}] {_words(m, settings.message_chars)}" for m in messages) or "-"
 
 

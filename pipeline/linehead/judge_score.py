@@ -1,7 +1,8 @@
 """What a strong model says of a head's choices, where an endpoint is configured.
 
-It sees the command and its output, each line marked as staying or removed, and gives 0 to 10 for
-both together. A second opinion beside F1, which inherits every mistake of the labels.
+It sees the command, its output with each line marked as staying or removed, and what the agent did
+next, and gives 1 to 10 for all of it together. A second opinion beside F1,
+which inherits every mistake of the labels.
 """
 
 from collections.abc import Mapping
@@ -22,9 +23,10 @@ JOURNAL = "judge.answers.jsonl"
 
 SYSTEM = """\
 You grade a tool that removes lines from a command's output before a coding agent reads it again.
-Lines marked "-" were removed, lines marked "+" stay. A good result keeps whatever could inform the
+Lines marked "-" were removed, lines marked "+" stay; what the agent did next, with the whole output
+before it, follows. A good result keeps whatever could inform the
 agent's later work and removes what could not. Answer with one JSON object and nothing else:
-{"reasoning": "one sentence", "score": 0 to 10}"""
+{"reasoning": "one sentence", "score": 1 to 10}"""
 
 
 Decisions = Mapping[str, BoolArray]
@@ -57,6 +59,11 @@ def judge_scores(
         raise ConfigError("a judge's score needs labels=FILE, which holds the outputs' texts")
     everywhere = set.intersection(*(set(decisions) for decisions in methods.values()))
     found = [o for o in read_labels(Path(job.labels)).outputs if o.sample_id in everywhere]
+    if any(output.followed is None for output in found):
+        raise ConfigError(
+            f"labels={job.labels} does not say what followed each output; make it again with "
+            "`linehead label` (a judge's answers are kept and not paid for again)"
+        )
     outputs = found[: job.judge_samples]
     questions = {
         (name, output.sample_id): _question(name, output, decisions[output.sample_id])
@@ -92,7 +99,10 @@ def marked_text(text: str, kept: BoolArray) -> str:
 
 def _question(method: str, output: LabelledOutput, kept: BoolArray) -> Question:
     marked = marked_text(output.text, kept)
-    text = f"<command>\n{output.command}\n</command>\n\n<output>\n{marked}\n</output>"
+    text = (
+        f"<command>\n{output.command}\n</command>\n\n<output>\n{marked}\n</output>\n\n"
+        f"<after>\n{output.followed}\n</after>"
+    )
     return Question(
         question_id=f"{method}|{output.sample_id}",
         messages=[{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}],
@@ -103,6 +113,6 @@ def _question(method: str, output: LabelledOutput, kept: BoolArray) -> Question:
 def _parsed(text: str) -> dict[str, Any]:
     data = json_in(text)
     return {
-        "score": number_in(data, "score", 0, 10),
+        "score": number_in(data, "score", 1, 10),
         "reasoning": str(data.get("reasoning", "")),
     }

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.linehead.config import ConfigError
+from pipeline.linehead.corpus import SUFFIX, corpus_records, is_corpus
 from pipeline.linehead.heuristic import heuristic_labels
 from pipeline.linehead.judge import Judged, judge_completer, judge_labels
 from pipeline.linehead.judge_prompt import SYSTEM
-from pipeline.linehead.label_table import LabelledOutput, write_labels
+from pipeline.linehead.label_table import LabelledOutput, labelled, write_labels
 from pipeline.linehead.samples import Sample, samples_of
 from pipeline.linehead.settings import JudgeSettings, LabelJob
 from pipeline.linehead.sources import recorded_runs
@@ -29,6 +30,8 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
     out = Path(job.out)
     if out.is_dir():
         raise ConfigError(f"out={out} is a folder; name a file in it: out={out}/labels.parquet")
+    if job.labeller == "corpus":
+        return _from_corpus(job), True
     runs = list(recorded_runs(map(Path, job.trajectories)))
     samples = samples_of(runs, job.samples)
     if not samples:
@@ -67,6 +70,33 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
     write_labels(out, judged.labels, provenance)
     printed = [_summary(out, judged.labels), *printed]
     return printed, judged.asked.n_left == 0
+
+
+def _from_corpus(job: LabelJob) -> list[str]:
+    """Write the labels that a released corpus brings; return what to print.
+
+    Raises:
+        ValueError: no corpus file is named, or a line of one is no record.
+    """
+    files = [Path(path) for path in job.trajectories]
+    others = [file for file in files if not is_corpus(file)]
+    if others:
+        raise ValueError(f"{others[0]} is no corpus: name a file that ends in {SUFFIX}")
+    sources: dict[str, str] = {}
+    labels = []
+    fits = range(job.samples.min_lines, job.samples.max_lines + 1)
+    for record in (r for file in files for r in corpus_records(file)):
+        sources[record.run.source] = record.run.source_sha256
+        if len(record.kept) in fits:
+            sample = Sample(run=record.run, message_index=record.message_index)
+            labels.append(labelled(sample, record.kept, reasoning=record.reasoning))
+    out = Path(job.out)
+    write_labels(
+        out,
+        labels,
+        {"labeller": "corpus", "samples": asdict(job.samples), "sources": sources},
+    )
+    return [_summary(out, labels)] if labels else [f"{out}: no output of that length"]
 
 
 def _judged(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]) -> Judged:

@@ -17,11 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.host.files import replace_bytes
+from pipeline.linehead.judge_prompt import messages_after, told
 from pipeline.linehead.samples import Sample
+from pipeline.linehead.settings import JudgeSettings
 from pipeline.records.run_record import text_sha256
 from pipeline.views.kept_lines import BoolArray
 
-LABELS_VERSION = 1
+LABELS_VERSION = 2
+"""2: `followed`, what came after the output."""
 
 _PROVENANCE = b"planprune.line_labels"
 
@@ -39,6 +42,7 @@ SCHEMA = pa.schema(
         ("kept", pa.list_(pa.bool_())),
         ("confidence", pa.float64()),
         ("reasoning", pa.string()),
+        ("followed", pa.string()),
     ]
 )
 
@@ -57,6 +61,8 @@ class LabelledOutput:
     kept: BoolArray
     confidence: float | None = None
     reasoning: str | None = None
+    followed: str | None = None
+    """The messages that came next, as a judge reads them; None in files of version 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +83,8 @@ def labelled(
     reasoning: str | None = None,
 ) -> LabelledOutput:
     """Return `sample` with its label."""
-    message = sample.run.trajectory.messages[sample.message_index]
+    messages = sample.run.trajectory.messages
+    message = messages[sample.message_index]
     return LabelledOutput(
         sample_id=sample.sample_id,
         run_id=sample.run.run_id,
@@ -89,6 +96,7 @@ def labelled(
         kept=kept,
         confidence=confidence,
         reasoning=reasoning,
+        followed=told(messages_after(messages, message.index, JudgeSettings()), JudgeSettings()),
     )
 
 
@@ -141,7 +149,7 @@ def read_labels(path: Path) -> LabelSet:
     columns = [n for n in SCHEMA.names if n not in ("text_sha256", "n_lines", "kept")]
     outputs = [
         LabelledOutput(
-            **{name: row[name] for name in columns}, kept=np.array(row["kept"], dtype=bool)
+            **{name: row.get(name) for name in columns}, kept=np.array(row["kept"], dtype=bool)
         )
         for row in table.to_pylist()
     ]

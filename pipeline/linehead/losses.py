@@ -17,34 +17,47 @@ Loss = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """(logits, targets in {0, 1}, sample of each token, number of samples) -> scalar."""
 
 
-def loss_named(name: LossName, *, gamma: float) -> Loss:
-    """Return the loss called `name`; `gamma` is that of the focal ones."""
+def loss_named(name: LossName, *, gamma: float, alpha: float | None = None) -> Loss:
+    """Return the loss called `name`; `gamma` and `alpha` are those of the focal ones."""
     losses: dict[LossName, Loss] = {
-        "balanced_focal": partial(balanced_focal, gamma=gamma),
+        "balanced_focal": partial(balanced_focal, gamma=gamma, alpha=alpha),
         "bce": bce,
-        "corpus_focal": partial(corpus_focal, gamma=gamma),
+        "corpus_focal": partial(corpus_focal, gamma=gamma, alpha=alpha),
         "dice": partial(tversky, missed=0.5, extra=0.5),
         "tversky": partial(tversky, missed=0.7, extra=0.3),
     }
     return losses[name]
 
 
-def focal_terms(logits: Tensor, targets: Tensor, *, gamma: float) -> Tensor:
-    """Return the focal cross-entropy of each token: (1 - p of the truth) ** gamma * BCE."""
+def focal_terms(
+    logits: Tensor, targets: Tensor, *, gamma: float, alpha: float | None = None
+) -> Tensor:
+    """Return the focal cross-entropy of each token: w * (1 - p of the truth) ** gamma * BCE.
+
+    The weight w is `alpha` for keep tokens and 1 - `alpha` for prune tokens; without `alpha` it
+    is 1 for both (Lin et al. 2017, equations 4 and 5).
+    """
     cross_entropy = binary_cross_entropy_with_logits(logits, targets, reduction="none")
     p_truth = torch.exp(-cross_entropy)
-    return (1 - p_truth) ** gamma * cross_entropy
+    terms = (1 - p_truth) ** gamma * cross_entropy
+    return terms if alpha is None else torch.where(targets > 0.5, alpha, 1 - alpha) * terms
 
 
 def balanced_focal(
-    logits: Tensor, targets: Tensor, samples: Tensor, n_samples: int, *, gamma: float
+    logits: Tensor,
+    targets: Tensor,
+    samples: Tensor,
+    n_samples: int,
+    *,
+    gamma: float,
+    alpha: float | None = None,
 ) -> Tensor:
     """Return the mean over samples of the mean of the class means.
 
     Within a sample, keep and prune tokens weigh the same, however many there are; a sample with
     one class uses that class alone.
     """
-    terms = focal_terms(logits, targets, gamma=gamma)
+    terms = focal_terms(logits, targets, gamma=gamma, alpha=alpha)
     classes = torch.stack((targets, 1 - targets))
     totals = terms.new_zeros(2, n_samples).index_add(1, samples, classes * terms)
     counts = terms.new_zeros(2, n_samples).index_add(1, samples, classes)
@@ -65,9 +78,10 @@ def corpus_focal(
     n_samples: int,  # noqa: ARG001
     *,
     gamma: float,
+    alpha: float | None = None,
 ) -> Tensor:
     """Return the focal loss averaged over all tokens, whatever their sample or class."""
-    return focal_terms(logits, targets, gamma=gamma).mean()
+    return focal_terms(logits, targets, gamma=gamma, alpha=alpha).mean()
 
 
 def tversky(

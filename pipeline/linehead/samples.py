@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from pipeline.linehead.recorded_run import RecordedRun
 from pipeline.linehead.settings import SampleSettings
-from pipeline.linehead.sources import RecordedRun
 from pipeline.views.kept_lines import count_lines
 
 

@@ -79,9 +79,10 @@ class LabelJob(Strict):
     """`label`: recorded runs in, a Parquet file of labelled outputs out."""
 
     trajectories: tuple[str, ...]
-    """traj.json files, folders of them, or results folders."""
+    """traj.json files, folders of them, results folders, or corpus files (`*.jsonl`)."""
     out: str
-    labeller: Literal["heuristic", "judge"] = "heuristic"
+    labeller: Literal["heuristic", "judge", "corpus"] = "heuristic"
+    """`corpus`: the labels that a released corpus (JSON Lines) brings with it."""
     samples: SampleSettings = SampleSettings()
     heuristic: HeuristicSettings = HeuristicSettings()
     judge: JudgeSettings = JudgeSettings()
@@ -147,9 +148,11 @@ class TrainSettings(Strict):
 
     loss: LossName = "balanced_focal"
     gamma: float = 2.0
+    alpha: float | None = None
+    """Weight of keep tokens in the focal losses, 0 to 1; None: both classes weigh the same."""
     epochs: int = 10
-    batch_samples: int = 8
-    """Open in the paper."""
+    batch_samples: int = 32
+    """Four on each of the paper's eight GPUs."""
     first_lr: float = 3e-5
     last_lr: float = 1.5e-5
     warmup_share: float = 0.05
@@ -173,6 +176,20 @@ class TrainJob(Strict):
     """Also train the four other losses, and the chosen loss without the length embedding."""
     device: str = "cpu"
     threads: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportJob(Strict):
+    """`import`: a published head in, a head with a card out."""
+
+    source: str
+    """Folder with the two files."""
+    backbone: str
+    """What the head was trained on, by its name on the hub: Qwen/Qwen3-Coder-Next, for one."""
+    out: str
+    revision: str | None = None
+    """The backbone's commit, where the publisher names one."""
+    threshold: float = 0.5
 
 
 # --- probe and evaluation ------------------------------------------------------------------------

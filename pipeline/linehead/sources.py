@@ -1,4 +1,4 @@
-"""Recorded runs, wherever they are kept: mini-SWE-agent files or the tables of a results folder.
+"""Recorded runs, wherever they are kept: trajectory files, tables of results, a labelled corpus.
 
 A run comes out with every message as the model first saw it: what an elision cut before the first
 call was never in the backbone's context, so it can be neither labelled nor scored.
@@ -7,10 +7,12 @@ call was never in the backbone's context, so it can be neither labelled nor scor
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.linehead.corpus import corpus_records, is_corpus
+from pipeline.linehead.recorded_run import RecordedRun
 from pipeline.records.foreign.files import run_in, trajectory_files
 from pipeline.records.ingested import Origin, record_of
 from pipeline.records.json_columns import edit_from
@@ -18,24 +20,6 @@ from pipeline.records.layout import Layout
 from pipeline.records.patch import patch_in
 from pipeline.records.rebuild import RunTables, all_run_tables, message_from, tool_lists
 from pipeline.views.trajectory import Edit, Message, Part, Trajectory, merged, shown_content
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedRun:
-    """One run to learn from."""
-
-    run_id: str
-    instance_id: str
-    model: str
-    trajectory: Trajectory
-    """Its messages as they were first shown."""
-    patch: str
-    tools: str | None
-    """JSON of the tool list that was sent, if it was recorded."""
-    source: str
-    """The file or folder it was read from, by name."""
-    source_sha256: str
-    """Of the file; of the table file `runs` for a results folder."""
 
 
 def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
@@ -48,6 +32,9 @@ def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
         layout = Layout(path)
         if layout.table_file("runs").exists():
             yield from _runs_of_tables(layout)
+            continue
+        if is_corpus(path):
+            yield from (record.run for record in corpus_records(path))
             continue
         files = list(trajectory_files(path)) if path.exists() else []
         if not files:

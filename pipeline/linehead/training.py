@@ -135,7 +135,7 @@ class _Trainer:
 
     def __init__(self, job: TrainJob, store: FeatureStore, head: LineHead, *, n_train: int) -> None:
         self._job, self._settings, self._store, self._head = job, job.train, store, head
-        self._loss = loss_named(job.train.loss, gamma=job.train.gamma)
+        self._loss = loss_named(job.train.loss, gamma=job.train.gamma, alpha=job.train.alpha)
         self._optimizer = torch.optim.AdamW(
             head.parameters(), lr=job.train.first_lr, weight_decay=job.train.weight_decay
         )

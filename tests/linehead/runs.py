@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from pipeline.linehead.recorded_run import RecordedRun
 from pipeline.linehead.samples import Sample
-from pipeline.linehead.sources import RecordedRun
 from pipeline.views.trajectory import Message, ToolCall, Trajectory
 
 Step = tuple[str, str, str]

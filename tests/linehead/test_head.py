@@ -118,6 +118,16 @@ def test_every_loss_falls_when_the_logits_turn_to_the_truth(name):
     assert loss(name, 8 * (2 * TARGETS - 1)) < loss(name, torch.zeros(5))
 
 
+def test_alpha_weighs_keep_tokens_and_the_rest_gets_what_is_left():
+    for name in ("balanced_focal", "corpus_focal"):
+        weighed = [
+            loss_named(name, gamma=2.0, alpha=a)(torch.tensor([1.3]), target, torch.tensor([0]), 1)
+            for a, target in ((0.75, torch.ones(1)), (0.75, torch.zeros(1)))
+        ]
+        assert weighed[0] == pytest.approx(0.75 * focal(1.3, 1))
+        assert weighed[1] == pytest.approx(0.25 * focal(1.3, 0))
+
+
 # --- schedule ------------------------------------------------------------------------------------
 def test_the_rate_warms_up_for_a_twentieth_and_ends_at_half():
     def rate(step):

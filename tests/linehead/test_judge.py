@@ -41,7 +41,7 @@ SAMPLES = samples_in(run_of(*[(f"step {i}", f"cmd {i}", many_lines(4, f"o{i}")) 
 
 def test_the_judge_sees_numbered_lines_the_call_four_messages_before_and_two_after():
     system, user = judge_messages(SAMPLES[2], JudgeSettings())
-    assert "keep it" in system["content"]
+    assert "skeleton" in system["content"]
     text = user["content"]
     assert "1: o2 number 0\n2: o2 number 1\n" in text
     assert "<command>\ncmd 2\n</command>" in text
@@ -50,6 +50,15 @@ def test_the_judge_sees_numbered_lines_the_call_four_messages_before_and_two_aft
     assert "step 1" in before
     assert "step 0" not in before
     assert "o3 number 3" in after.split("<after>")[1]
+
+
+def test_a_judge_that_cannot_tell_keeps_a_skeleton_whatever_confidence_is_wanted(tmp_path):
+    replies = [answer([[1, 1]], confidence="skeleton"), answer([[2, 2]], confidence=0.4)]
+    with ScriptedModel(replies) as server:
+        report = judged(server, SAMPLES[:2], tmp_path / "a.jsonl", min_confidence=0.5)
+    assert [o.kept.tolist() for o in report.labels] == [[True, False, False, False]]
+    assert report.labels[0].confidence is None
+    assert report.n_unsure == 1
 
 
 def test_messages_around_are_cut_from_their_middle():

@@ -55,9 +55,10 @@ def test_every_method_is_graded_on_the_same_outputs(job):
     assert found.n_graded == 2
     assert len(server.requests) == 4
     system, user = server.requests[1]["messages"]
-    assert "0 to 10" in system["content"]
+    assert "1 to 10" in system["content"]
     assert "<command>\ncmd 0\n</command>" in user["content"]
     assert "+ o0 number 0\n- o0 number 1\n- o0 number 2\n" in user["content"]
+    assert "o1 number 2" in user["content"].split("<after>")[1]
 
 
 def test_lines_are_marked_one_by_one():
@@ -71,13 +72,13 @@ def test_an_unusable_grade_is_asked_for_again_with_what_was_wrong(job):
     assert found.means == {"head": 4.0}
     told = [r["messages"][-1]["content"] for r in server.requests]
     assert "no JSON object" in told[1]
-    assert "score is 11, not between 0 and 10" in told[2]
+    assert "score is 11, not between 1 and 10" in told[2]
     assert "'score' is missing" in told[3]
 
 
 def test_an_output_that_one_method_has_no_grade_for_counts_for_none(job):
     # Both of the first output, then nothing usable about the second under the second method.
-    replies = [grade(8), grade(2), grade(0), *[says("no")] * 3]
+    replies = [grade(8), grade(2), grade(1), *[says("no")] * 3]
     with ScriptedModel(replies) as server:
         found = judge_scores(METHODS, job(server), {})
     assert (found.n_graded, found.asked.n_failed) == (1, 1)

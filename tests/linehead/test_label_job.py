@@ -23,7 +23,7 @@ def test_labels_come_back_as_they_were_written(tmp_path):
     label = labelled(sample, np.array([True, False, True]), confidence=0.5, reasoning="é")
     write_labels(tmp_path / "l.parquet", [label], {"labeller": "test"})
     found = read_labels(tmp_path / "l.parquet")
-    assert found.provenance == {"labeller": "test", "version": 1}
+    assert found.provenance == {"labeller": "test", "version": 2}
     (back,) = found.outputs
     assert back.kept.tolist() == [True, False, True]
     assert (back.text, back.command, back.confidence) == (sample.text, "c", 0.5)

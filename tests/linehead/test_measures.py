@@ -65,7 +65,7 @@ def test_the_best_threshold_has_the_best_f1_and_ties_go_to_the_middle():
 def test_figures_by_length_cover_every_line():
     outputs = [LineScored(line_scores=np.ones(n), kept=np.ones(n, dtype=bool)) for n in (3, 4, 60)]
     by_length = metrics_by_bucket(outputs, 0.5, fill_gaps=True)
-    assert {name: m.n_lines for name, m in by_length.items()} == {"2-4": 7, "50-99": 60}
+    assert {name: m.n_lines for name, m in by_length.items()} == {"3-5": 7, "51-100": 60}
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30))

@@ -10,6 +10,7 @@ from types import SimpleNamespace  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from pipeline.linehead.backbone_name import BackboneName  # noqa: E402
 from pipeline.linehead.checkpoint import load_head, save_head  # noqa: E402
 from pipeline.linehead.head import LineHead  # noqa: E402
 from pipeline.linehead.serving.engine_check import check_supported  # noqa: E402
@@ -82,13 +83,22 @@ def head(tmp_path):
     torch.manual_seed(0)
     made = LineHead(6).eval()
     torch.nn.init.normal_(made.lengths.weight)
-    card = {"hidden_size": 6, "backbone": "b", "head": asdict(HeadSettings()), "threshold": 0.5}
+    card = {
+        "hidden_size": 6,
+        "backbone": "org/b",
+        "revision": "r1",
+        "head": asdict(HeadSettings()),
+        "threshold": 0.5,
+    }
     save_head(tmp_path / "head", made, card)
     return tmp_path / "head"
 
 
+SERVED = BackboneName(repo="b")
+
+
 def scorer_of(head, n_slots=20):
-    scorer = Scorer(head, hidden_size=6)
+    scorer = Scorer(head, hidden_size=6, served=SERVED)
     scorer.allocate(n_slots, torch.device("cpu"), "layer.0")
     return scorer
 
@@ -138,7 +148,7 @@ def test_a_head_that_fails_is_off_says_why_and_raises_nothing(head, caplog):
 
 def test_the_heads_time_is_added_up_until_it_is_asked_for(head):
     ticks = iter((0.0, 1.0, 1.5, 7.0, 7.25, 9.0, 9.125))
-    scorer = Scorer(head, hidden_size=6, clock=lambda: next(ticks))
+    scorer = Scorer(head, hidden_size=6, served=SERVED, clock=lambda: next(ticks))
     # Before the cache exists no request does: an engine measures its memory then.
     scorer.after_forward(torch.randn(3, 6), {})
     scorer.allocate(20, torch.device("cpu"), "layer.0")
@@ -158,14 +168,22 @@ def test_on_a_device_that_computes_behind_our_back_the_heads_time_is_unknown(hea
 
 
 def test_before_the_cache_exists_tokens_are_scored_and_nothing_is_kept(head):
-    scorer = Scorer(head, hidden_size=6)
+    scorer = Scorer(head, hidden_size=6, served=SERVED)
     scorer.after_forward(torch.randn(3, 6), {"layer.0": torch.tensor([0, 1, 2])})
     assert scorer.failure is None
 
 
-def test_a_head_of_another_width_is_refused(head):
-    with pytest.raises(HeadMismatchError, match="hidden size 6; the served model has 8"):
-        Scorer(head, hidden_size=8)
+@pytest.mark.parametrize(
+    ("served", "hidden_size"),
+    [
+        (BackboneName(repo="b"), 8),
+        (BackboneName(repo="org/another"), 6),
+        (BackboneName(repo="org/b", revision="r2"), 6),
+    ],
+)
+def test_a_head_of_another_backbone_is_refused(head, served, hidden_size):
+    with pytest.raises(HeadMismatchError, match="trained on org/b at r1, hidden size 6; the serve"):
+        Scorer(head, hidden_size=hidden_size, served=served)
 
 
 # --- engines -------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_a_judges_grade_is_a_column_beside_f1(tmp_path):
     outputs = [
         LabelledOutput(sample_id=f.entry.sample_id, run_id="r", instance_id=f.entry.instance_id,
                        message_index=0, step_index=0, command="c", kept=f.kept,
-                       text="line\n" * f.entry.n_lines)
+                       text="line\n" * f.entry.n_lines, followed="-")
         for f in store.each(store.entries)
     ]  # fmt: skip
     write_labels(tmp_path / "labels.parquet", outputs, {"labeller": "test"})

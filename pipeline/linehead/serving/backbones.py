@@ -12,6 +12,7 @@ from typing import Any
 from vllm import ModelRegistry
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
+from pipeline.linehead.backbone_name import backbone_name
 from pipeline.linehead.serving.engine_check import check_supported, head_settings
 from pipeline.linehead.serving.scorer import Scorer, set_current
 
@@ -49,6 +50,9 @@ def with_line_head(base: Any) -> Any:
             scorer = Scorer(
                 Path(settings["head"]),
                 hidden_size=vllm_config.model_config.hf_text_config.hidden_size,
+                served=backbone_name(
+                    vllm_config.model_config.model, vllm_config.model_config.revision
+                ),
             )
             # No submodule: the loader would look for the head's weights in the checkpoint.
             self._line_scorer = scorer

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.linehead.backbone_name import BackboneName
 from pipeline.linehead.checkpoint import load_head
 
 SCORING_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
@@ -38,12 +39,13 @@ class Scorer:
         path: Path,
         *,
         hidden_size: int,
+        served: BackboneName,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Load the head.
 
         Raises:
-            HeadMismatchError: it is of another width than the model's states.
+            HeadMismatchError: it was trained on another model than the served one.
         """
         # Models are built with their own default type and device; the head is fp32 on its way.
         default = torch.get_default_dtype()
@@ -52,10 +54,12 @@ class Scorer:
             trained = load_head(path)
         finally:
             torch.set_default_dtype(default)
-        if trained.head.hidden_size != hidden_size:
+        backbone = BackboneName(repo=trained.card["backbone"], revision=trained.card["revision"])
+        if trained.head.hidden_size != hidden_size or not backbone.may_be(served):
             raise HeadMismatchError(
-                f"{path} was trained on {trained.card['backbone']} with hidden size "
-                f"{trained.head.hidden_size}; the served model has {hidden_size}"
+                f"{path} was trained on {backbone}, hidden size {trained.head.hidden_size}; the "
+                f"server has {served}, hidden size {hidden_size}: a head is of no use on another "
+                "model"
             )
         self._head = trained.head.requires_grad_(requires_grad=False)
         self._n_columns = 1 if trained.head.lengths is None else trained.head.lengths.num_embeddings
