@@ -50,6 +50,8 @@ from pipeline.records.failure import DiskError, SandboxError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError
 from pipeline.records.states import run_states
+from pipeline.spec.parse import plain
+from pipeline.spec.published import differences
 
 REFUSALS = (
     *(ConfigError, DatasetError, FolderError, LockError, DiskError),
@@ -123,6 +125,9 @@ def _checked(
     """Say every problem; return the exit status if this launch ends here, else None."""
     spec = sweep.lock.spec
     found = problems(sweep, estimate, past)
+    if spec.study is not None:
+        for difference in differences(spec.study, plain(spec)):
+            console.print(f"note: not as in {spec.study.source}: {difference}", markup=False)
     if past.todo:
         for remark in limit_remarks(spec, past):
             console.print(f"note: {remark}", markup=False)

@@ -37,6 +37,7 @@ from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_co
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
+from pipeline.analysis.published import not_as_published
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
 from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
@@ -154,7 +155,7 @@ def study_of(
         max_share=plan.max_missing_share,
         was_launched=lock is not None,
     )
-    gate = replace(gate, problems=(*gate.problems, *lost))
+    gate = replace(gate, problems=(*gate.problems, *lost, *not_as_published(lock)))
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
     pricing = pricing_from(lock.spec.pricing if lock else {})

@@ -21,7 +21,7 @@ from pipeline.views.shown import (
     newest_turn,
     placeholder_text,
 )
-from pipeline.views.thinning import units_of
+from pipeline.views.thinning import thinned
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory, Turn, shown_content
 
 REASON = "diet"
@@ -39,6 +39,8 @@ class AgentDiet(Parameters):
 
     source: ClassVar[str] = "arXiv 2509.23586"
     example: ClassVar[Mapping[str, Any]] = {"min_tokens": 40, "min_saved_tokens": 10}
+
+    METHOD: ClassVar[int] = 2
 
     kind: Science[Literal["agent_diet"]] = "agent_diet"
     mode: Science[Literal["model", "delete", "random"]] = "model"
@@ -64,6 +66,7 @@ class AgentDietPolicy:
         self._spec = spec
         self._seed = context.seed
         self._placeholder = context.placeholder
+        self._counter = context.counter
         self._tokens = ShownTokens(context.counter)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
@@ -105,10 +108,12 @@ class AgentDietPolicy:
                 return [text, *[SHARED] * (len(outputs) - 1)]
 
     def _sampled(self, message: Message, standing: Edits) -> str:
-        units = units_of(shown_content(message, standing))
-        kept = round(self._spec.keep_rate * len(units))
-        chosen = set(ranks(self._seed, len(units), "diet", message.index)[:kept])
-        return "".join(unit for place, unit in enumerate(units) if place in chosen)
+        def chosen(n: int) -> set[int]:
+            return set(
+                ranks(self._seed, n, "diet", message.index)[: round(self._spec.keep_rate * n)]
+            )
+
+        return thinned(shown_content(message, standing), self._counter, chosen)
 
     def _request(
         self,

@@ -6,8 +6,8 @@ Every draw belongs to a place in the trajectory, so a share deletes all that a s
 and the same turns for reasoning as for outputs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from pipeline.arms.parameters import Parameters, PolicyContext
@@ -23,7 +23,7 @@ from pipeline.views.shown import (
     placeholder_text,
     reasoning_edit,
 )
-from pipeline.views.thinning import units_of
+from pipeline.views.thinning import thinned
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
 
 REASON = "delete"
@@ -36,6 +36,8 @@ class Deletion(Parameters):
     source: ClassVar[str] = "arXiv 2610.35496"
     tuned: ClassVar[str | None] = "rate"
 
+    METHOD: ClassVar[int] = 2
+
     kind: Science[Literal["deletion"]] = "deletion"
     scope: Science[Literal["reasoning", "output", "both"]] = "output"
     unit: Science[Literal["turn", "token"]] = "turn"
@@ -44,8 +46,9 @@ class Deletion(Parameters):
     reasoning_delay: Science[Natural] = 2
     output_delay: Science[Natural] = 2
     """Newest turns left intact; 0 rewrites before the next call."""
-    reasoning_in: Science[Literal["auto", "field", "text"]] = "auto"
-    """Where reasoning is: its own field, or the assistant's text where the model has none."""
+    reasoning_in: Science[Literal["both", "auto", "field", "text"]] = "both"
+    """Where reasoning is: all the thinking that the next call would show, its own field and the
+    assistant's text; one of them; or (`auto`) the text only where a model has no field."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.rate <= 1.0:
@@ -61,7 +64,7 @@ class DeletionPolicy:
 
     def __init__(self, spec: Deletion, context: PolicyContext) -> None:
         self._spec = spec
-        self._seed = context.seed
+        self._seed, self._counter = context.seed, context.counter
         self._placeholder = context.placeholder
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
@@ -72,9 +75,9 @@ class DeletionPolicy:
             for number, turn in self._eligible(turns, self._spec.output_delay):
                 edits += self._outputs(number, turn, standing)
         if self._spec.scope != "output":
-            in_text = self._reasoning_is_text(turns)
+            parts = self._reasoning_parts(turns)
             for number, turn in self._eligible(turns, self._spec.reasoning_delay):
-                edits += self._reasoning(number, turn, standing, in_text=in_text)
+                edits += self._reasoning(number, turn, standing, parts)
         return edits
 
     def _eligible(self, turns: Sequence[Turn], delay: int) -> list[tuple[int, Turn]]:
@@ -95,18 +98,21 @@ class DeletionPolicy:
             return placeholder_text(self._placeholder, message)
         return self._thinned(shown_content(message, standing), number, message.index)
 
-    def _reasoning(self, number: int, turn: Turn, standing: Edits, *, in_text: bool) -> list[Edit]:
+    def _reasoning(
+        self, number: int, turn: Turn, standing: Edits, parts: Sequence[Part]
+    ) -> Iterator[Edit]:
         message = turn.assistant
-        part = Part.CONTENT if in_text else Part.REASONING
-        text = message.content if in_text else message.reasoning
-        if not text or (message.index, part) in standing:
-            return []
-        if in_text:
-            return [content_edit(message, self._thought_text(number, turn), REASON)]
-        if self._spec.unit == "turn":
-            return [reasoning_edit(message, REASON)]
-        thinned = self._thinned(text, number, message.index)
-        return [Edit(message_index=message.index, part=part, text=thinned, reason=REASON)]
+        open_parts = [part for part in parts if (message.index, part) not in standing]
+        if Part.REASONING in open_parts and message.reasoning:
+            if self._spec.unit == "turn":
+                yield reasoning_edit(message, REASON)
+            else:
+                text = self._thinned(message.reasoning, number, message.index)
+                yield replace(reasoning_edit(message, REASON), text=text)
+        if Part.CONTENT in open_parts and message.content:
+            text = self._thought_text(number, turn)
+            if text != message.content:
+                yield content_edit(message, text, REASON)
 
     def _thought_text(self, number: int, turn: Turn) -> str:
         """Return the assistant's text without its thoughts; commands in it stay."""
@@ -115,12 +121,18 @@ class DeletionPolicy:
         return without_text(turn, lambda text: self._thinned(text, number, turn.assistant.index))
 
     def _thinned(self, text: str, number: int, index: int) -> str:
-        units = units_of(text)
-        order = ranks(self._seed, len(units), "token", number, index)
-        gone = set(order[: round(self._spec.rate * len(units))])
-        return "".join(unit for place, unit in enumerate(units) if place not in gone)
+        def chosen(n: int) -> set[int]:
+            order = ranks(self._seed, n, "token", number, index)
+            return set(order[round(self._spec.rate * n) :])
 
-    def _reasoning_is_text(self, turns: Sequence[Turn]) -> bool:
-        if self._spec.reasoning_in == "auto":
-            return not any(turn.assistant.reasoning for turn in turns)
-        return self._spec.reasoning_in == "text"
+        return thinned(text, self._counter, chosen)
+
+    def _reasoning_parts(self, turns: Sequence[Turn]) -> Sequence[Part]:
+        where = self._spec.reasoning_in
+        if where == "auto":
+            where = "field" if any(turn.assistant.reasoning for turn in turns) else "text"
+        return {
+            "both": (Part.REASONING, Part.CONTENT),
+            "field": (Part.REASONING,),
+            "text": (Part.CONTENT,),
+        }[where]

@@ -49,7 +49,7 @@ class SwePrunerPro(Parameters):
     """A token is kept from this score on, a line with more than half of its tokens."""
     fill_gaps: Science[bool] = True
     """Keep a single line between two kept ones."""
-    min_chars: Science[Natural] = 500
+    min_chars: Science[Natural] = 2000
     """Shorter outputs are left alone."""
 
     def build(self, context: PolicyContext) -> Policy:

