@@ -18,7 +18,7 @@ class PublishedStudy:
     source: Runtime[str]
     """Where it is published."""
     settings: Runtime[Mapping[str, Any]] = field(default_factory=dict)
-    """Its values by the keys of a sweep, `*` for every name: `models.*.sampling.temperature: 0.0`."""
+    """Its values by the keys of a sweep, `*` for every name: `agents.*.step_limit: 200`."""
     remarks: Runtime[tuple[str, ...]] = ()
     """What cannot be repeated at all, in words."""
 
