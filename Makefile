@@ -86,7 +86,9 @@ $(VENV)/.pruner: pyproject.toml constraints.txt containers/pruner-cpu-constraint
 
 constraints: $(VENV)/.dev ## Pin what is installed now
 	@{ echo "# Versions that were tested together. Made by 'make constraints'."; \
-	   $(BIN)/uv pip freeze -p $(VENV) --exclude-editable | grep -v '://' ; } > constraints.txt
+	   $(BIN)/uv pip freeze -p $(VENV) --exclude-editable | grep -v '://' | \
+	   sed -E 's/^soupsieve==.*/soupsieve==2.10; python_full_version < "3.11.5"\n&; python_full_version >= "3.11.5"/' ; \
+	 } > constraints.txt # newer ones want 3.11.5, and sites have 3.11.2 and 3.11.3
 
 clean: ## Remove environments and caches (results stay)
 	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
