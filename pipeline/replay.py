@@ -35,6 +35,7 @@ from pipeline.records.run_record import CallRecord
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import RULES, AnswerLengths
 from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
+from pipeline.replaying.self_check import SelfCheck, self_check, total
 from pipeline.serving.tokens import token_counter
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.deletion_grid import deletion_grid
@@ -69,6 +70,8 @@ class Done:
 
     results: list[Priced]
     calls: list[dict[str, Any]]
+    checks: list[SelfCheck]
+    notes: list[str]
     left_out: str = ""
     """Why the source could not be replayed; empty where it could."""
 
@@ -150,6 +153,10 @@ def _replay(options: argparse.Namespace) -> int:
             print(json.dumps(asdict(result.row)))
     else:
         print("\n".join(table_lines(results, caching, settings)))
+    beside = sys.stderr if options.json else sys.stdout
+    print(total(check for d in done for check in d.checks).sentence, file=beside)
+    for note in [note for d in done for note in d.notes]:
+        print(f"replay: {note}", file=sys.stderr)
     return 0
 
 
@@ -203,6 +210,7 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
         instance_id=str(run.instance_id),
         trajectory=run.trajectory,
         calls=_step_calls(run.calls),
+        notes=run.notes,
     )
 
 
@@ -224,6 +232,7 @@ def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
                     n_messages=call.message_count,
                     prompt_tokens=call.prompt_tokens,
                     completion_tokens=call.completion_tokens,
+                    cached_tokens=call.cached_tokens,
                     edits=tuple(edits),
                 )
             )
@@ -234,7 +243,7 @@ def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
 def replayed(job: Job) -> Done:
     """Return every arm of a job over every run of its source, or why that cannot be read."""
     counter = _counter(job.counter)
-    done = Done(results=[], calls=[])
+    done = Done(results=[], calls=[], checks=[], notes=[])
     try:
         found = recordings(job.source, job.counter)
         first = next(found, None)
@@ -242,8 +251,11 @@ def replayed(job: Job) -> Done:
         return replace(done, left_out=str(error))
     for recording in chain([first] if first else [], found):
         replayer = Replayer(recording, counter, job.settings)
+        done.notes.extend(f"{recording.instance_id}: {note}" for note in recording.notes)
         for arm in job.arms:
             result = replayer.replay(arm)
+            if arm.policy.kind == REFERENCE:
+                done.checks.append(self_check(recording, result))
             done.results.append(priced(result, job.flat, job.caching))
             if job.by_call:
                 done.calls.extend(call_objects(result))

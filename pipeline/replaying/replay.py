@@ -36,6 +36,8 @@ class StepCall:
     """Messages of the trajectory when it was made."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Read from the cache, as the server reported."""
     edits: tuple[Edit, ...] = ()
     """Edits that were first in force at this call, auxiliary calls since the last one included."""
 
@@ -47,6 +49,8 @@ class Recording:
     instance_id: str
     trajectory: Trajectory
     calls: tuple[StepCall, ...]
+    notes: tuple[str, ...] = ()
+    """What its reader left out, estimated or did not believe."""
 
     @property
     def elisions(self) -> dict[int, tuple[Edit, ...]]:
