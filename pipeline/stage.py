@@ -109,9 +109,19 @@ def _origin(options: argparse.Namespace) -> Origin:
 
 
 def _dataset(options: argparse.Namespace) -> int:
-    staged = stage_dataset(options.source, options.to, revision=options.revision)
+    staged = stage_dataset(
+        options.source,
+        options.to,
+        revision=options.revision,
+        split=options.split,
+        drop_ungradable=options.drop_ungradable,
+    )
     folder = options.to.parent if options.to.name == staged.file else options.to
     print(f"{folder / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
+    if staged.dropped:
+        print(f"left out, since no patch can be graded for them: {len(staged.dropped)} rows")
+        for instance_id, reason in staged.dropped.items():
+            print(f"  {instance_id}: {reason}")
     return 0
 
 
@@ -195,7 +205,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--to", type=Path, required=not by_name, metavar=where)
         command.add_argument("--revision", metavar="COMMIT", help="of it on the hub")
         command.set_defaults(run=run)
-        if by_name:
+        if not by_name:
+            command.add_argument("--split", metavar="NAME", help="which, where there are several")
+            command.add_argument(
+                "--drop-ungradable",
+                action="store_true",
+                help="leave out rows without tests or with a parser that the harness lacks",
+            )
+        else:
             command.add_argument("--repo", metavar="OWNER/NAME", help="what a FOLDER holds")
             command.add_argument("--sweep", nargs="+", metavar="WORD", help="launch's words")
     return parser

@@ -8,12 +8,14 @@ nothing.
 import hashlib
 import importlib
 import json
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.rows import DatasetError
-from pipeline.benchmarks.swe_bench.columns import check_rows, load_rows
+from pipeline.benchmarks.rows import DatasetError, read_rows
+from pipeline.benchmarks.swe_bench.columns import check_columns, refuse_ungradable, ungradable
 from pipeline.host.files import replace_bytes
 
 _SUFFIXES = (".json", ".jsonl", ".parquet")
@@ -28,9 +30,20 @@ class StagedDataset:
     sha256: str
     n_rows: int
     n_bytes: int
+    split: str | None = None
+    """Which one, where the source has several."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Instances that were left out because no patch can be graded for them, and why."""
 
 
-def stage_dataset(source: str, target: Path, *, revision: str | None = None) -> StagedDataset:
+def stage_dataset(
+    source: str,
+    target: Path,
+    *,
+    revision: str | None = None,
+    split: str | None = None,
+    drop_ungradable: bool = False,
+) -> StagedDataset:
     """Put the dataset at `source` at `target`, with a manifest beside it.
 
     Args:
@@ -38,19 +51,30 @@ def stage_dataset(source: str, target: Path, *, revision: str | None = None) -> 
             the `datasets` library saves and the hub serves them), or a name on the hub.
         target: a folder, or with one of those endings the file itself; made if absent.
         revision: on the hub; a commit, so that it can be told later which one it was.
+        split: which of several splits; splits are never mixed.
+        drop_ungradable: leave out rows that no patch can be graded for, instead of refusing all.
 
     Raises:
-        DatasetError: nothing usable is there, or its rows are not as they should be.
+        DatasetError: nothing usable is there, it has several splits and none is named, or its rows
+            are not as they should be.
     """
     path = Path(source)
     if not path.exists():
         path = _download(source, revision)
+    dropped: dict[str, str] = {}
     if path.is_file() and path.suffix in _SUFFIXES:
-        rows, data, name = load_rows(path), path.read_bytes(), path.name
+        if split is not None:
+            raise DatasetError(f"{path} is one file and has no splits: leave --split out")
+        rows, data, name = read_rows(path), path.read_bytes(), path.name
     else:
-        rows = _export_rows(path)
-        check_rows(rows, source=source)
-        data, name = _as_parquet(rows), f"{Path(source).name}.parquet"
+        rows, name = _split_rows(path, split), Path(source).name
+        data, name = b"", f"{name}.parquet" if split is None else f"{name}-{split}.parquet"
+    check_columns(rows, source=source)
+    if drop_ungradable:
+        rows, dropped = _gradable(rows, source=source)
+    refuse_ungradable(rows, source=source)
+    if dropped or not data:
+        data, name = _as_parquet(rows), str(Path(name).with_suffix(".parquet"))
     folder = target
     if target.suffix in _SUFFIXES:
         folder = target.parent
@@ -64,6 +88,8 @@ def stage_dataset(source: str, target: Path, *, revision: str | None = None) -> 
         sha256=hashlib.sha256(data).hexdigest(),
         n_rows=len(rows),
         n_bytes=len(data),
+        split=split,
+        dropped=dropped,
     )
     manifest = json.dumps(asdict(staged), indent=1).encode() + b"\n"
     replace_bytes(folder / f"{name}.manifest.json", manifest)
@@ -79,10 +105,23 @@ def _in_form(data: bytes, rows: list[dict[str, Any]], name: str, target: Path) -
     raise DatasetError(f"{name} is not made into {target.suffix}; name a .parquet file")
 
 
-def _export_rows(folder: Path) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _gradable(
+    rows: Sequence[dict[str, Any]], *, source: str
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the rows that patches can be graded for, and why not for the others, by instance.
 
+    Raises:
+        DatasetError: none can.
+    """
+    reasons = {str(row["instance_id"]): reason for row in rows if (reason := ungradable(row))}
+    kept = [row for row in rows if str(row["instance_id"]) not in reasons]
+    if not kept:
+        raise DatasetError(f"{source}: none of its {len(rows)} rows can be graded: {reasons}")
+    return kept, reasons
+
+
+def _split_rows(folder: Path, split: str | None) -> list[dict[str, Any]]:
+    """Return the rows of one split of an exported folder."""
     if not folder.is_dir():
         raise DatasetError(
             f"{folder} is neither a dataset file ({', '.join(_SUFFIXES)}) nor a folder"
@@ -90,13 +129,53 @@ def _export_rows(folder: Path) -> list[dict[str, Any]]:
     parquet, arrow = sorted(folder.rglob("*.parquet")), sorted(folder.rglob("*.arrow"))
     if not parquet and not arrow:
         raise DatasetError(f"{folder} holds no .parquet and no .arrow file")
-    rows: list[dict[str, Any]] = []
-    for path in parquet:
-        rows += pq.read_table(path).to_pylist()
-    for path in [] if parquet else arrow:
-        with pa.memory_map(str(path)) as stream:
-            rows += pa.ipc.open_stream(stream).read_all().to_pylist()
-    return rows
+    splits: dict[str, list[Path]] = {}
+    for path in parquet or arrow:
+        splits.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+    if split is None and len(splits) > 1:
+        raise DatasetError(
+            f"{folder} has {len(splits)} splits, which are never mixed: "
+            f"{_listed(splits)}; name one with --split"
+        )
+    if split is not None and split not in splits:
+        raise DatasetError(f"{folder} has no split {split!r}; it has {_listed(splits)}")
+    paths = splits[split] if split is not None else next(iter(splits.values()))
+    return [row for path in paths for row in _table_of(path).to_pylist()]
+
+
+_SHARD = re.compile(r"(?P<name>.+?)-\d+-of-\d+(?:-\w+)?")
+_SPLIT_NAMES = frozenset({"train", "dev", "validation", "valid", "val", "test", "full", "lite"})
+
+
+def _split_of(path: Path) -> str:
+    """Return the split that a file of an export belongs to; empty where its path names none.
+
+    The hub has `data/SPLIT-00000-of-00001.parquet` or `CONFIG/SPLIT/0000.parquet`, the `datasets`
+    library `SPLIT/data-00000-of-00001.arrow`.
+    """
+    folders = [part for part in path.parts[:-1] if part != "data"]
+    shard = _SHARD.fullmatch(path.stem)
+    name = shard["name"] if shard else path.stem if path.stem in _SPLIT_NAMES else "data"
+    return "/".join([*folders, *([name] if name != "data" else [])])
+
+
+def _listed(splits: Mapping[str, Sequence[Path]]) -> str:
+    counts = {name: sum(map(_n_rows, paths)) for name, paths in splits.items()}
+    return ", ".join(f"{name or '(no name)'} ({n} rows)" for name, n in counts.items())
+
+
+def _n_rows(path: Path) -> int:
+    return int(_table_of(path).num_rows)
+
+
+def _table_of(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    with pa.memory_map(str(path)) as stream:
+        return pa.ipc.open_stream(stream).read_all()
 
 
 def _as_parquet(rows: list[dict[str, Any]]) -> bytes:

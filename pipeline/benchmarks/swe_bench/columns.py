@@ -1,5 +1,6 @@
 """What a row of SWE-bench's version 5 must have to be run and graded."""
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,23 @@ MAY_BE_EMPTY = ("patch", "test_patch", "version")
 """Texts without which a row can still be run and graded."""
 
 
+EVAL_TYPES = ("pass_and_fail", "fail_only")
+PARSERS = frozenset(
+    f"parse_log_{name}"
+    for name in (
+        *("pytest", "pytest_options", "django", "pytest_v2", "seaborn", "sympy", "matplotlib"),
+        *("astroid", "flask", "marshmallow", "pvlib", "pyvista", "sqlfluff", "xarray", "pydicom"),
+        *("requests", "pylint", "astropy", "scikit", "sphinx", "calypso", "bpmn_js", "carbon"),
+        *("eslint", "grommet", "highlightjs", "lighthouse", "next", "openlayers", "prismjs"),
+        *("quarto_cli", "chart_js", "marked", "p5js", "react_pdf", "jest", "jest_json", "vitest"),
+        *("karma", "tap", "immutable_js", "redis", "jq", "doctest", "micropython_test"),
+        *("googletest", "gotest", "maven", "ant", "gradle_custom", "phpunit", "minitest"),
+        *("cucumber", "ruby_unit", "rspec_transformed_json", "jekyll", "cargo"),
+    )
+)
+"""The log parsers of the pinned harness, whose import takes seconds; a test compares the two."""
+
+
 def load_rows(path: Path) -> list[dict[str, Any]]:
     """Return the checked rows of a file, in its order; raises `DatasetError`."""
     rows = read_rows(path)
@@ -37,6 +55,12 @@ def load_rows(path: Path) -> list[dict[str, Any]]:
 
 def check_rows(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
     """Raise `DatasetError` unless every row can be run and graded, each instance once."""
+    check_columns(rows, source=source)
+    refuse_ungradable(rows, source=source)
+
+
+def check_columns(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
+    """Raise `DatasetError` unless every row has what version 5 has, each instance once."""
     for number, row in enumerate(rows, start=1):
         name = place_of(row, number, source)
         _check_columns(row, name)
@@ -46,8 +70,39 @@ def check_rows(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
     check_identities(rows, source=source)
 
 
+def refuse_ungradable(rows: Sequence[Mapping[str, Any]], *, source: str) -> None:
+    """Raise `DatasetError`, with the count and the first rows, where patches cannot be graded."""
+    refused = [
+        f"{place_of(row, number, source)}: {reason}"
+        for number, row in enumerate(rows, start=1)
+        if (reason := ungradable(row)) is not None
+    ]
+    if refused:
+        more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
+        raise DatasetError(
+            f"{len(refused)} of {len(rows)} rows cannot be graded: {'; '.join(refused[:5])}{more}. "
+            "Leave them out: python -m pipeline.stage dataset FILE --to FOLDER --drop-ungradable"
+        )
+
+
+def ungradable(row: Mapping[str, Any]) -> str | None:
+    """Return why the harness could say nothing about any patch for `row`; None where it can.
+
+    Of a row without tests it would say that every patch resolves it.
+    """
+    if not any(_tests_in(row[column]) for column in TEST_LISTS):
+        return f"it has no test, neither in {' nor in '.join(TEST_LISTS)}"
+    if row["log_parser"] not in PARSERS:
+        near = difflib.get_close_matches(row["log_parser"], sorted(PARSERS), n=3)
+        hint = f"; the nearest are {', '.join(near)}" if near else ""
+        return f"the harness has no log parser {row['log_parser']!r}{hint}"
+    if row["eval_type"] not in EVAL_TYPES:
+        return f"eval_type is {row['eval_type']!r} and not {' or '.join(EVAL_TYPES)}"
+    return None
+
+
 def _check_columns(row: Mapping[str, Any], name: str) -> None:
-    missing = [column for column in CLASSIC_COLUMNS if row.get(column) is None]
+    missing = [c for c in CLASSIC_COLUMNS if c not in row or (row[c] is None and c != "version")]
     if missing:
         raise DatasetError(f"{name}: missing {', '.join(missing)}; is this a SWE-bench dataset?")
     missing = [column for column in V5_COLUMNS if not row.get(column)]
@@ -60,17 +115,23 @@ def _check_columns(row: Mapping[str, Any], name: str) -> None:
 
 
 def _check_values(row: Mapping[str, Any], name: str) -> None:
-    wrong = [column for column in TEXTS if not isinstance(row[column], str)]
+    # Rows of benchmarks without releases have no version, and the harness does without.
+    texts = [c for c in TEXTS if c != "version" or row[c] is not None]
+    wrong = [column for column in texts if not isinstance(row[column], str)]
     if wrong:
         raise DatasetError(f"{name}: {', '.join(wrong)} must be text")
-    empty = [c for c in TEXTS if c not in MAY_BE_EMPTY and not row[c].strip()]
+    empty = [c for c in texts if c not in MAY_BE_EMPTY and not row[c].strip()]
     if empty:
         raise DatasetError(f"{name}: {', '.join(empty)} must not be empty")
 
 
+def _tests_in(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
 def _check_tests(value: Any, place: str) -> None:
     try:
-        tests = json.loads(value) if isinstance(value, str) else value
+        tests = _tests_in(value)
     except json.JSONDecodeError as error:
         raise DatasetError(f"{place} is no JSON: {error}") from None
     if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
