@@ -9,6 +9,9 @@ Views: every table of docs/records.md under its name, `plan`, and two that every
 left out).
 """
 
+import os
+import secrets
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,8 +32,9 @@ _SQL_TYPES = {
     "bytes": "BLOB",
 }
 
-_MEMORY_LIMIT = "3GB"
-"""Beyond this DuckDB spills to disk; a laptop and a login node both have it."""
+_MEMORY_LIMIT = "1500MB"
+"""Beyond this DuckDB spills to disk, below the folder for temporary files; the rest of a process's
+memory is for what is worked out of its answers."""
 
 _DERIVED = """
 CREATE VIEW done AS SELECT * FROM runs WHERE failure_class NOT LIKE 'infra%';
@@ -49,6 +53,9 @@ def open_tables(results: Path) -> duckdb.DuckDBPyConnection:
     layout = Layout(results)
     connection = duckdb.connect()
     connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
+    # Made when it is needed, and gone with the connection.
+    spill = Path(tempfile.gettempdir(), f"planprune-{os.getpid()}-{secrets.token_hex(4)}.duckdb")
+    connection.execute(f"SET temp_directory = {_quoted(str(spill))}")
     connection.execute("SET preserve_insertion_order = false")
     for table in TABLES.values():
         files = sorted(layout.table(table.name).glob("*.parquet"))

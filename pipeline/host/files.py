@@ -13,7 +13,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
@@ -36,6 +36,44 @@ def replace_bytes(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+class Replacement:
+    """A file that is written piece by piece and takes the place of `path` once it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file beside `path`, under a name nobody else draws.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        self._path = path
+        self._temporary = _temporary_name(path)
+        self.file: BinaryIO = self._temporary.open("xb")
+
+    def commit(self) -> int:
+        """Put the file in its place, synced, and return its size.
+
+        Raises:
+            OSError: the write failed; `path` is as it was and no temporary file is left.
+        """
+        try:
+            with self.file:
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                size: int = self.file.tell()
+            self._temporary.replace(self._path)
+        except OSError:
+            self.discard()
+            raise
+        sync_folder(self._path.parent)
+        return size
+
+    def discard(self) -> None:
+        """Leave `path` as it was, unless the file is in its place already."""
+        with suppress(OSError):
+            self.file.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 def create_exclusive(path: Path, data: bytes) -> bool:
@@ -156,9 +194,13 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name[:150]}.{secrets.token_hex(8)}.tmp")
+
+
 def _write_temporary(path: Path, data: bytes) -> Path:
     """Return a synced file with `data` beside `path`, under a name nobody else draws."""
-    temporary = path.with_name(f".{path.name[:150]}.{secrets.token_hex(8)}.tmp")
+    temporary = _temporary_name(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         descriptor = os.open(temporary, flags, 0o644)

@@ -6,11 +6,13 @@ what does not check and goes on at the next magic; what a frame holds is `journa
 """
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import xxhash
@@ -25,6 +27,7 @@ _SUM = struct.Struct("<Q")
 """XXH3 of all other bytes of the frame"""
 
 _HEADER_BYTES = _START.size + _SUM.size
+_SEARCH_BYTES = 1 << 20
 
 FRAME_VERSION = 1
 
@@ -42,19 +45,29 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as found: where it lies, its head, and its body still packed."""
+    """One frame as found: where it lies, and its head. Its body stays in the file until asked for.
+
+    A journal may hold more than fits into memory.
+    """
 
     kind: int
     """A `FrameKind`, or a newer one that this code does not know and leaves alone."""
+    path: Path
     offset: int
     end: int
     head: Mapping[str, Any]
-    packed: bytes
+    packed_bytes: int
     unpacked_bytes: int
 
     def body(self) -> bytes:
-        """Return the body."""
-        return unpacked(self.packed, self.unpacked_bytes)
+        """Return the body.
+
+        Raises:
+            FileNotFoundError: the journal is gone.
+        """
+        with self.path.open("rb") as file:
+            file.seek(self.end - self.packed_bytes)
+            return unpacked(file.read(self.packed_bytes), self.unpacked_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,42 +104,65 @@ def _codec() -> Any:
     return pa.Codec("zstd", compression_level=ZSTD_LEVEL)
 
 
-def frames_in(data: bytes, *, base: int = 0) -> Iterator[Frame | Damage]:
-    """Yield the frames of `data`, and the damage between them.
+def frames_in(path: Path, start: int = 0) -> Iterator[Frame | Damage]:
+    """Yield the frames of a file from the offset `start` on, and the damage between them.
 
-    What follows the last frame is not reported: it may be a frame that is being written. `base`
-    is the offset of `data` in its file.
+    One frame at a time is in memory. What follows the last one is not reported: it may be a frame
+    that is being written.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
-    position, good_end = 0, 0
-    while (position := data.find(MAGIC, position)) >= 0:
-        frame = _frame_at(data, position, base)
-        if frame is None:
-            position += 1
-            continue
-        if position > good_end:
-            yield Damage(offset=base + good_end, n_bytes=position - good_end)
-        yield frame
-        position = good_end = frame.end - base
+    with path.open("rb") as file:
+        # What is appended meanwhile is for the next look.
+        size = os.fstat(file.fileno()).st_size
+        position = good_end = start
+        while (found := _next_magic(file, position, size)) is not None:
+            frame = frame_in(file, path, found, size)
+            if frame is None:
+                position = found + 1
+                continue
+            if found > good_end:
+                yield Damage(offset=good_end, n_bytes=found - good_end)
+            yield frame
+            position = good_end = frame.end
 
 
-def _frame_at(data: bytes, position: int, base: int) -> Frame | None:
-    body_at = position + _HEADER_BYTES
-    if body_at > len(data):
+def frame_in(file: BinaryIO, path: Path, offset: int, size: int) -> Frame | None:
+    """Return the frame that begins at `offset` of a file of `size` bytes, None if none does."""
+    file.seek(offset)
+    header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES:
         return None
-    start = data[position : position + _START.size]
-    _, version, kind, head_size, body_size, unpacked_bytes = _START.unpack(start)
-    (stored,) = _SUM.unpack_from(data, position + _START.size)
-    end = body_at + head_size + body_size
-    if version != FRAME_VERSION or end > len(data):
+    start = header[: _START.size]
+    magic, version, kind, head_size, body_size, unpacked_bytes = _START.unpack(start)
+    (stored,) = _SUM.unpack_from(header, _START.size)
+    end = offset + _HEADER_BYTES + head_size + body_size
+    if magic != MAGIC or version != FRAME_VERSION or end > size:
         return None
-    rest = data[body_at:end]
+    rest = file.read(head_size + body_size)
     if _checksum(start, rest) != stored:
         return None
     return Frame(
         kind=kind,
-        offset=base + position,
-        end=base + end,
+        path=path,
+        offset=offset,
+        end=end,
         head=json.loads(rest[:head_size]),
-        packed=rest[head_size:],
+        packed_bytes=body_size,
         unpacked_bytes=unpacked_bytes,
     )
+
+
+def _next_magic(file: BinaryIO, position: int, size: int) -> int | None:
+    """Return where the next magic is, at `position` or after it."""
+    n_bytes = len(MAGIC)
+    while position + len(MAGIC) <= size:
+        file.seek(position)
+        chunk = file.read(min(n_bytes, size - position))
+        if (at := chunk.find(MAGIC)) >= 0:
+            return position + at
+        # The next chunk begins where a magic could have been cut.
+        position += max(len(chunk) - len(MAGIC) + 1, 1)
+        n_bytes = _SEARCH_BYTES
+    return None

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from pipeline.host.files import sync_folder
 from pipeline.records.failure import DiskError
-from pipeline.records.frames import Damage, Frame, FrameKind, frames_in, packed_frame
+from pipeline.records.frames import Damage, Frame, FrameKind, frame_in, frames_in, packed_frame
 from pipeline.records.grade_record import GradeRecord, ServerSample, grade_row
 from pipeline.records.layout import Layout
 from pipeline.records.rows import run_row
@@ -143,38 +143,31 @@ def scan(path: Path, start: int = 0) -> Scan:
     Raises:
         FileNotFoundError: there is no such journal.
     """
-    with path.open("rb") as file:
-        file.seek(start)
-        data = file.read()
-    found = list(frames_in(data, base=start))
+    size = path.stat().st_size
+    found = list(frames_in(path, start))
     frames = tuple(f for f in found if isinstance(f, Frame))
     good_end = frames[-1].end if frames else start
     return Scan(
         frames=frames,
         damages=tuple(d for d in found if isinstance(d, Damage)),
         good_end=good_end,
-        tail_bytes=start + len(data) - good_end,
+        # A frame that came in between is read next time as well.
+        tail_bytes=max(size - good_end, 0),
     )
 
 
 def frame_at(path: Path, offset: int) -> Frame:
-    """Return the frame at `offset`, as `RunState` names it, reading little beyond it.
+    """Return the frame at `offset`, as `RunState` names it.
 
     Raises:
         FileNotFoundError: there is no such journal.
         ValueError: no good frame begins there.
     """
-    n_bytes = 1 << 18
     with path.open("rb") as file:
-        while True:
-            file.seek(offset)
-            data = file.read(n_bytes)
-            first = next(frames_in(data, base=offset), None)
-            if isinstance(first, Frame) and first.offset == offset:
-                return first
-            if len(data) < n_bytes:
-                raise ValueError(f"{path} has no good frame at {offset}")
-            n_bytes *= 4
+        frame = frame_in(file, path, offset, os.fstat(file.fileno()).st_size)
+    if frame is None:
+        raise ValueError(f"{path} has no good frame at {offset}")
+    return frame
 
 
 def run_of(frame: Frame) -> RunRecord:

@@ -96,31 +96,50 @@ def run_tables(run_id: str, layout: Layout) -> RunTables:
         KeyError: the tables have no such run; compact first.
     """
     path = layout.table_file("runs")
-    found = _rows_of(path, run_id) if path.exists() else []
+    found = _rows_of(path, [run_id]) if path.exists() else []
     if not found:
         raise KeyError(
             f"no run {run_id} in {path}; python -m pipeline.compact {layout.root} may bring it"
         )
     (run,) = found
     parts = {
-        name: sorted(_part_rows(layout, name, run["journal"], run_id), key=lambda r: r[order])
+        name: sorted(_part_rows(layout, name, run["journal"], [run_id]), key=lambda r: r[order])
         for name, order in _PART_ORDER.items()
     }
     return RunTables(run=run, **parts)
 
 
 def all_run_tables(layout: Layout) -> Iterator[RunTables]:
-    """Yield the rows of every run in the tables, one journal in memory at a time."""
+    """Yield the rows of every run in the tables, a bounded amount in memory at a time."""
     path = layout.table_file("runs")
     runs = _rows_of(path) if path.exists() else []
     by_journal = groupby(sorted(runs, key=lambda r: r["journal"]), key=lambda r: r["journal"])
     for journal, members in by_journal:
-        parts = {
-            name: _by_run(_part_rows(layout, name, journal), order)
-            for name, order in _PART_ORDER.items()
-        }
-        for run in members:
-            yield RunTables(run=run, **{n: p.get(run["run_id"], ()) for n, p in parts.items()})
+        for some in _portions(list(members), layout.table_part("messages", journal)):
+            run_ids = [run["run_id"] for run in some]
+            parts = {
+                name: _by_run(_part_rows(layout, name, journal, run_ids), order)
+                for name, order in _PART_ORDER.items()
+            }
+            for run in some:
+                yield RunTables(run=run, **{n: p.get(run["run_id"], ()) for n, p in parts.items()})
+
+
+_PORTION_BYTES = 128 << 20
+"""Of messages held at once, as the file says; as rows they take several times as much."""
+
+
+def _portions(runs: list[Row], messages: Path) -> Iterator[list[Row]]:
+    """Yield the runs of a journal in portions whose messages fit into memory together."""
+    n_bytes = 0
+    if messages.exists():
+        metadata = pq.read_metadata(messages)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        n_bytes = sum(group.total_byte_size for group in groups)
+    n_portions = max(1, -(-n_bytes // _PORTION_BYTES))
+    step = max(1, -(-len(runs) // n_portions))
+    for start in range(0, len(runs), step):
+        yield runs[start : start + step]
 
 
 _PART_ORDER = {
@@ -137,13 +156,13 @@ def _by_run(rows: list[Row], order: str) -> dict[str, list[Row]]:
     return {run_id: sorted(group, key=lambda r: r[order]) for run_id, group in groups.items()}
 
 
-def _part_rows(layout: Layout, name: str, journal: str, run_id: str | None = None) -> list[Row]:
+def _part_rows(layout: Layout, name: str, journal: str, run_ids: Sequence[str]) -> list[Row]:
     path = layout.table_part(name, journal)
-    return _rows_of(path, run_id) if path.exists() else []
+    return _rows_of(path, run_ids) if path.exists() else []
 
 
-def _rows_of(path: Path, run_id: str | None = None) -> list[Row]:
-    wanted = None if run_id is None else pc.field("run_id") == run_id
+def _rows_of(path: Path, run_ids: Sequence[str] | None = None) -> list[Row]:
+    wanted = None if run_ids is None else pc.field("run_id").isin(list(run_ids))
     table: pa.Table = pq.read_table(path, filters=wanted)
     check_version(table.schema, str(path))
     return list(table.to_pylist())

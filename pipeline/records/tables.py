@@ -5,6 +5,7 @@ first, then the tables that are one file, and `runs` last, whose metadata names 
 held. Journals that have not grown since are not opened. Which record wins is `election`'s rule.
 """
 
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
@@ -34,6 +34,7 @@ from pipeline.records.grade_record import grade_row, server_row
 from pipeline.records.journal import disk_errors, grade_of, run_of, samples_of, scan
 from pipeline.records.layout import Layout
 from pipeline.records.lock import REBUILD, damaged_files_named
+from pipeline.records.part_file import ZSTD_LEVEL, PartFile
 from pipeline.records.rows import Row, call_rows, message_rows, plan_event_rows, run_row
 from pipeline.records.run_record import RunRecord
 from pipeline.records.schema import check_version, table_of
@@ -44,8 +45,6 @@ _JOURNALS_KEY = b"planprune.journals"
 """In the metadata of `runs`: JSON, how many bytes of each journal the tables were made from."""
 _PARTS_KEY = b"planprune.parts"
 """Beside it: the bytes of each journal's parts, so that one that was lost or cut is noticed."""
-
-ZSTD_LEVEL = 12
 
 _GRADE_TABLES = {"submitted": "grades", "limit": "limit_grades"}
 
@@ -222,46 +221,56 @@ class _Compaction:
     ) -> dict[Place, Row]:
         """Write the parts of one journal; return the rows of `runs` and grades found on the way."""
         rows: dict[Place, Row] = {}
-        records: list[RunRecord] = []
-        samples: list[Row] = []
-        for frame in journal.frames():
-            place = (journal.name, frame.offset)
-            if frame.kind == FrameKind.RUN and runs.is_winner(frame.head["run_id"], place):
-                record = _decoded(run_of, frame, journal.name)
-                rows[place] = run_row(record, journal=journal.name, offset=frame.offset)
-                self._tools |= {
-                    sha: {"tools_sha256": sha, "tools": text} for sha, text in record.tools.items()
-                }
-                records.append(record)
-            elif frame.kind == FrameKind.GRADE and any(
-                elected.is_winner(frame.head["run_id"], place) for elected in grades.values()
-            ):
-                grade = _decoded(grade_of, frame, journal.name)
-                rows[place] = grade_row(grade, journal=journal.name, offset=frame.offset)
-            elif frame.kind == FrameKind.SERVER:
-                samples += map(server_row, _decoded(samples_of, frame, journal.name))
-            self._claim.beat()
-        kept = [
-            run_id
-            for run_id, w in runs.winners.items()
-            if w.in_tables and w.journal == journal.name and w.offset not in journal.heads
-        ]
-        self._claim.check()
-        for name, rows_of in _PART_ROWS.items():
-            part = table_of(TABLES[name], (row for record in records for row in rows_of(record)))
-            self._write_part(name, journal.name, part, kept)
-        self._write_part("server", journal.name, table_of(TABLES["server"], samples), [])
+        with contextlib.ExitStack() as stack:
+            parts = {
+                name: stack.enter_context(
+                    PartFile(TABLES[name], self._layout.table_part(name, journal.name))
+                )
+                for name in (*_PART_ROWS, "server")
+            }
+            for frame in journal.frames():
+                rows |= self._taken(frame, journal.name, runs, grades, parts)
+                self._claim.beat()
+            # The journal was damaged after these runs came into the tables: keep what is here.
+            kept = [
+                run_id
+                for run_id, w in runs.winners.items()
+                if w.in_tables and w.journal == journal.name and w.offset not in journal.heads
+            ]
+            self._claim.check()
+            for name, part in parts.items():
+                if name in _PART_ROWS:
+                    part.add_kept(kept)
+                if (n_bytes := part.finish()) is not None:
+                    self._parts.setdefault(journal.name, {})[name] = n_bytes
         return rows
 
-    def _write_part(self, name: str, journal: str, table: pa.Table, kept: list[str]) -> None:
-        path = self._layout.table_part(name, journal)
-        if kept and path.exists():
-            # The journal was damaged after these runs came into the tables: keep what is here.
-            with damaged_files_named(path, REBUILD):
-                old = pq.read_table(path, filters=pc.field("run_id").isin(kept))
-            table = pa.concat_tables([table, old], promote_options="default")
-        if table.num_rows or path.exists():
-            self._parts.setdefault(journal, {})[name] = _write(path, table)
+    def _taken(
+        self,
+        frame: Frame,
+        journal: str,
+        runs: Elected,
+        grades: Mapping[str, Elected],
+        parts: Mapping[str, PartFile],
+    ) -> dict[Place, Row]:
+        """Add a frame's rows to the parts; return its row of `runs` or grades, if it counts."""
+        place = (journal, frame.offset)
+        if frame.kind == FrameKind.RUN and runs.is_winner(frame.head["run_id"], place):
+            record = _decoded(run_of, frame, journal)
+            self._tools |= {
+                sha: {"tools_sha256": sha, "tools": text} for sha, text in record.tools.items()
+            }
+            for name, rows_of in _PART_ROWS.items():
+                parts[name].add(rows_of(record))
+            return {place: run_row(record, journal=journal, offset=frame.offset)}
+        if frame.kind == FrameKind.GRADE and any(
+            elected.is_winner(frame.head["run_id"], place) for elected in grades.values()
+        ):
+            grade = _decoded(grade_of, frame, journal)
+            return {place: grade_row(grade, journal=journal, offset=frame.offset)}
+        if frame.kind == FrameKind.SERVER:
+            parts["server"].add(map(server_row, _decoded(samples_of, frame, journal)))
+        return {}
 
     def _write_single(
         self,

@@ -33,6 +33,8 @@ _CHUNK_BYTES = 1 << 16
 _STOPPED = "this sandbox was stopped while a command ran"
 _SILENT = ":; cat /dev/null"
 """Prints nothing, as a shell and as a program."""
+_LOCALES = ("C.UTF-8", "C")
+"""Which an image may lack less than its own; programs take `C` where they lack theirs."""
 KILLED = -1
 """Return code of a command that was killed at a limit."""
 Limit = Literal["memory", "processes"]
@@ -132,10 +134,11 @@ class Resident:
             SandboxError: nothing helps, or the shell did not start again.
         """
         noise = self._noise()
-        if noise and mend_locale:
-            self._locale = "C.UTF-8"
-            self.start()
-            noise = self._noise()
+        for locale in _LOCALES if mend_locale else ():
+            if noise:
+                self._locale = locale
+                self.start()
+                noise = self._noise()
         if noise:
             self._locale = ""
             self._mark = secrets.token_hex(16)

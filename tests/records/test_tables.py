@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.records import tables
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.grade_record import ServerSample
 from pipeline.records.journal import Journal, scan
@@ -248,17 +247,17 @@ def test_a_compaction_stopped_at_any_write_ends_in_the_same_tables(
     whole = folder("whole")
     compact(whole)
     expected = [rows(whole, name) for name in names]
-    write, stops = tables.replace_bytes, 0
+    put, stops = Path.replace, 0
     while True:
         layout, left = folder(f"stopped{stops}"), iter(range(stops))
 
-        def stopping(path: Path, data: bytes, left: Iterator[int] = left) -> None:
+        def stopping(file: Path, path: Path, left: Iterator[int] = left) -> Path:
             if next(left, None) is None:
                 raise Killed
-            write(path, data)
+            return put(file, path)
 
         with monkeypatch.context() as patch:
-            patch.setattr(tables, "replace_bytes", stopping)
+            patch.setattr(Path, "replace", stopping)
             try:
                 compact(layout)
             except Killed:

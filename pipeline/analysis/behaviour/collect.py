@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.analysis.arrays import BoolArray, FloatArray, IntArray
@@ -28,15 +29,18 @@ from pipeline.analysis.behaviour.refetch import (
     refetches_of,
 )
 from pipeline.analysis.behaviour.regret import Hazard, hazard_of, stacked
-from pipeline.analysis.tables import select_sql
 from pipeline.records.columns import MESSAGES
+from pipeline.records.lock import REBUILD, damaged_files_named
+from pipeline.records.schema import schema_of
 from pipeline.shell.facts import facts_of
 from pipeline.shell.kinds import Kind
 from pipeline.shell.leaks import fetches_from_network, looks_at_other_commits, named_commit
 from pipeline.spec.analysis import RefetchSource
 
 MAX_BATCH_MESSAGES = 240_000
-"""Messages held at once, half of them outputs; with 4 kB each that is half a gigabyte."""
+"""Messages held at once, half of them outputs."""
+MAX_BATCH_BYTES = 48 << 20
+"""Text held at once; its lines, numbered and compared, take up to twenty times as much."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,12 +70,11 @@ SELECT d.run_id, m.message_index, m.step_index AS turn, coalesce(s.call_index, 0
   coalesce(m.output, substring(m.content, m.output_start + 1, m.output_length), m.content)
     AS output,
   d.n_steps
-FROM ({source}) m
+FROM batch m
 JOIN done d ON d.run_id = m.run_id
 LEFT JOIN step_calls s ON s.run_id = m.run_id AND s.step_index = m.step_index
 LEFT JOIN call_steps p ON p.run_id = m.run_id AND p.call_index = m.pruned_at_call
-WHERE hash(m.run_id) % {parts} = {part}
-  AND m.tool IS NOT NULL AND m.tool NOT IN ('planctl', 'prune_observations', 'recall')
+WHERE m.tool IS NOT NULL AND m.tool NOT IN ('planctl', 'prune_observations', 'recall')
 ORDER BY d.run_id, m.message_index
 """
 
@@ -144,29 +147,65 @@ def chosen_numbers(reply_tool_calls: str) -> list[int]:
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the outputs of whole runs: small files together, large ones in parts."""
-    for together, parts in _batched_files(files):
-        source = select_sql(MESSAGES, together)
-        for part in range(parts):
-            query = _OUTPUTS.format(source=source, parts=parts, part=part)
-            rows = connection.sql(query).to_arrow_table()
-            if rows.num_rows:
-                yield rows.combine_chunks()
+    """Yield the outputs of whole runs, a bounded amount of text at a time."""
+    for messages in _whole_runs(files):
+        connection.register("batch", messages)
+        rows = connection.sql(_OUTPUTS).to_arrow_table()
+        connection.unregister("batch")
+        if rows.num_rows:
+            yield rows.combine_chunks()
 
 
-def _batched_files(files: Sequence[Path]) -> Iterator[tuple[list[Path], int]]:
-    """Yield (files read at once, parts to read them in), each part of a bounded size."""
-    together: list[Path] = []
-    size = 0
+_COLUMNS = (
+    *("run_id", "message_index", "step_index", "tool", "command", "content", "output"),
+    *("output_start", "output_length", "pruned_at_call", "replaced_by"),
+)
+
+
+def _whole_runs(files: Sequence[Path]) -> Iterator[pa.Table]:
+    """Yield the messages of whole runs, which follow one another in the files."""
+    pieces: list[pa.RecordBatch] = []
     for path in files:
-        rows = pq.read_metadata(path).num_rows
-        if together and size + rows > MAX_BATCH_MESSAGES:
-            yield together, -(-size // MAX_BATCH_MESSAGES)
-            together, size = [], 0
-        together.append(path)
-        size += rows
-    if together:
-        yield together, max(-(-size // MAX_BATCH_MESSAGES), 1)
+        for piece in _pieces_of(path):
+            pieces.append(piece)
+            n_bytes = sum(each.nbytes for each in pieces)
+            if n_bytes < MAX_BATCH_BYTES and sum(map(len, pieces)) < MAX_BATCH_MESSAGES:
+                continue
+            table = pa.Table.from_batches(pieces)
+            # The last run may go on in the next piece.
+            last = pc.equal(table["run_id"], table["run_id"][-1])
+            end = pc.index(last, pa.scalar(value=True)).as_py()
+            if end:
+                yield table.slice(0, end)
+                pieces = table.slice(end).to_batches()
+    if pieces:
+        yield pa.Table.from_batches(pieces)
+
+
+def _pieces_of(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a file, few at a time; columns that it lacks are empty."""
+    schema = pa.schema([field for field in schema_of(MESSAGES) if field.name in _COLUMNS])
+    with damaged_files_named(path, REBUILD), pq.ParquetFile(path) as file:
+        names = [name for name in schema.names if name in file.schema_arrow.names]
+        for piece in file.iter_batches(_messages_a_piece(file.metadata), columns=names):
+            arrays = [
+                piece[field.name].cast(field.type)
+                if field.name in names
+                else pa.nulls(len(piece), field.type)
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _messages_a_piece(metadata: pq.FileMetaData) -> int:
+    """Return how many messages of a file to read at once: a few megabytes of usual ones."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    n_bytes = sum(group.total_byte_size for group in groups)
+    usual = max(n_bytes // max(metadata.num_rows, 1), 1)
+    return int(min(max(_PIECE_BYTES // usual, 1), 512))
+
+
+_PIECE_BYTES = 8 << 20
 
 
 class _Batch:
