@@ -1,7 +1,7 @@
 """Read recorded trajectories and session logs into a results folder.
 
-TRAJECTORIES are files (mini-SWE-agent, ATIF, Claude Code, Codex), or folders that hold some under
-any name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that
+TRAJECTORIES are files of mini-SWE-agent, ATIF, Claude Code, Codex or opencode, or folders that hold
+some under any name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that
 is read again adds nothing; a file that cannot be read is named, and the others are kept.
 """
 

@@ -28,7 +28,7 @@ from typing import Any, get_args
 import yaml
 
 from pipeline.accounting.template import TemplateRules
-from pipeline.records.foreign.files import run_in, trajectory_files
+from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.layout import Layout
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
 from pipeline.records.run_record import CallRecord
@@ -203,15 +203,15 @@ def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
             )
         return
     try:
-        run = run_in(source, _counter(counter_name).count)
+        for run in runs_in(source, _counter(counter_name).count):
+            yield Recording(
+                instance_id=str(run.instance_id),
+                trajectory=run.trajectory,
+                calls=_step_calls(run.calls),
+                notes=run.notes,
+            )
     except (OSError, ValueError) as error:
         raise ReplayError(f"{source} cannot be replayed: {error}") from error
-    yield Recording(
-        instance_id=str(run.instance_id),
-        trajectory=run.trajectory,
-        calls=_step_calls(run.calls),
-        notes=run.notes,
-    )
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.linehead.corpus import corpus_records, is_corpus
 from pipeline.linehead.recorded_run import RecordedRun
-from pipeline.records.foreign.files import run_in, trajectory_files
+from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.ingested import Origin, record_of
 from pipeline.records.json_columns import edit_from
 from pipeline.records.layout import Layout
@@ -42,27 +42,28 @@ def recorded_runs(paths: Iterable[Path]) -> Iterator[RecordedRun]:
                 f"{path} holds no trajectory and no tables/runs; give trajectory files, a folder "
                 "of them, or a results folder"
             )
-        yield from map(_run_of_file, files)
+        for file in files:
+            yield from _runs_of_file(file)
 
 
-def _run_of_file(path: Path) -> RecordedRun:
-    content = path.read_bytes()
+def _runs_of_file(path: Path) -> Iterator[RecordedRun]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    origin = Origin(sweep="", benchmark="", counter_name="", node="")
     try:
-        run = run_in(path, lambda _: 0)
+        for run in runs_in(path, lambda _: 0):
+            record = record_of(run, path, origin, {})
+            yield RecordedRun(
+                run_id=record.run_id,
+                instance_id=record.instance_id,
+                model=run.model,
+                trajectory=run.trajectory,
+                patch=record.patch or "",
+                tools=None,
+                source=path.name,
+                source_sha256=digest,
+            )
     except ValueError as error:
         raise ValueError(f"{path} is no trajectory: {error}") from error
-    origin = Origin(sweep="", benchmark="", counter_name="", node="")
-    record = record_of(run, path, origin, {})
-    return RecordedRun(
-        run_id=record.run_id,
-        instance_id=record.instance_id,
-        model=run.model,
-        trajectory=run.trajectory,
-        patch=record.patch or "",
-        tools=None,
-        source=path.name,
-        source_sha256=hashlib.sha256(content).hexdigest(),
-    )
 
 
 def _runs_of_tables(layout: Layout) -> Iterator[RecordedRun]:

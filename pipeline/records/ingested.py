@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.records.foreign.files import run_in
+from pipeline.records.foreign.files import runs_in
 from pipeline.records.foreign.instances import task_sha256
 from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.records.journal import RUN_JSON, Journal, json_of
@@ -77,10 +77,12 @@ def ingest(
     seeds, tasks = _next_seeds(layout), _known_tasks(layout)
     journal: Journal | None = None
     try:
-        for path in files:
-            record = _read(path, report, count, origin, seeds, tasks)
-            if record is None:
-                continue
+        records = (
+            (path, record)
+            for path in files
+            for record in _records_of(path, report, count, origin, seeds, tasks)
+        )
+        for path, record in records:
             if record.run_id in known:
                 report.known.append(path)
                 continue
@@ -99,27 +101,27 @@ def ingest(
     return report
 
 
-def _read(
+def _records_of(
     path: Path,
     report: IngestReport,
     count: Count,
     origin: Origin,
     seeds: Mapping[Key, int],
     tasks: dict[str, tuple[str, str]],
-) -> RunRecord | None:
-    """Return the run of a file; a bad file is noted in the report."""
+) -> Iterator[RunRecord]:
+    """Yield the runs of a file; a bad file is noted in the report."""
     try:
-        exported = None if path.suffix == ".jsonl" else _exported(path)
+        exported = _exported(path) if path.suffix == ".json" else None
         if exported is not None:
-            return exported
-        run = run_in(path, count)
-        record = record_of(run, path, origin, seeds)
-        _check_readable(record)
-        _check_task(run, path, tasks)
+            yield exported
+            return
+        for run in runs_in(path, count):
+            record = record_of(run, path, origin, seeds)
+            _check_readable(record)
+            _check_task(run, path, tasks)
+            yield record
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         report.bad[path] = f"{type(error).__name__}: {error}"
-        return None
-    return record
 
 
 def _exported(path: Path) -> RunRecord | None:
@@ -164,7 +166,7 @@ def record_of(run: ForeignRun, path: Path, origin: Origin, seeds: Mapping[Key, i
     model = slugged(run.model)
     seed = seeds.get((instance, model), 0)
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        digest = (run.digest or hashlib.file_digest(file, "sha256").hexdigest())[:12]
     modified_at = path.stat().st_mtime
     started_at = modified_at if run.started_at is None else run.started_at
     finished_at = modified_at if run.finished_at is None else run.finished_at

@@ -1,9 +1,9 @@
 """Trajectory files, found and read by what they hold: their names do not tell.
 
 mini calls its file as it was told to, Harbor calls every file alike and lays other JSON beside
-it, session logs are called after dates. In a folder every `.json` and `.jsonl` is looked into; what
-is no trajectory is passed over. A file that was named itself, or whose name says `.traj.json`, is
-read or refused with the reason. Nothing is ever written beside a source.
+it, session logs are called after dates. In a folder every `.json`, `.jsonl` and `.db` is looked
+into; what is no trajectory is passed over. A file that was named itself, or whose name says
+`.traj.json`, is read or refused with the reason. Nothing is ever written beside a source.
 """
 
 import json
@@ -17,6 +17,7 @@ from pipeline.records.foreign.claude_code import is_claude_code, run_from_claude
 from pipeline.records.foreign.codex import is_codex, run_from_codex
 from pipeline.records.foreign.instances import instance_of
 from pipeline.records.foreign.mini import trajectory_from_mini
+from pipeline.records.foreign.opencode import is_opencode, runs_from_opencode
 from pipeline.records.foreign.run import Count, ForeignRun
 
 SUFFIX = ".traj.json"
@@ -36,8 +37,11 @@ def trajectory_files(path: Path) -> Iterator[Path]:
         return
     own: set[Path] = set()
     atif: list[Path] = []
-    for file in sorted(path.rglob("*.json*")):
-        if not file.is_file() or file.suffix not in (".json", ".jsonl"):
+    for file in sorted(path.rglob("*")):
+        if file.suffix not in (".json", ".jsonl", ".db") or not file.is_file():
+            continue
+        if _is_database(file):
+            yield file
             continue
         content = _head(file) if file.suffix == ".jsonl" else file.read_bytes()
         if file.suffix == ".jsonl" and any(is_log(content) for is_log, _ in _LOGS):
@@ -50,16 +54,17 @@ def trajectory_files(path: Path) -> Iterator[Path]:
     yield from (file for file in atif if file.parent not in own)
 
 
-def run_in(path: Path, count: Count) -> ForeignRun:
-    """Return the run that a trajectory file holds, with its instance named.
+def runs_in(path: Path, count: Count) -> Iterator[ForeignRun]:
+    """Yield the runs that a file holds, each with its instance named: one, or a database's.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no trajectory; the message says why.
     """
     try:
-        run = _run_in(path, count)
-        return replace(run, instance_id=instance_of(run, path))
+        found = runs_from_opencode(path, count) if _is_database(path) else [_run_in(path, count)]
+        for run in found:
+            yield replace(run, instance_id=instance_of(run, path))
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"a field is not as it should be: {reason}") from error
@@ -74,6 +79,10 @@ def _run_in(path: Path, count: Count) -> ForeignRun:
         raise ValueError("it is neither a session of Claude Code nor a rollout of Codex")
     data: Any = json.loads(path.read_bytes())
     return run_from_atif(data, path, count) if is_atif(data) else trajectory_from_mini(data, count)
+
+
+def _is_database(path: Path) -> bool:
+    return path.suffix == ".db" and is_opencode(path)
 
 
 def _head(path: Path) -> bytes:

@@ -121,6 +121,11 @@ class History:
             if m.index not in gone
         ]
 
+    def show_instead(self, index: int, text: str) -> None:
+        """Show a text in place of a message's content, from the next call on."""
+        edit = Edit(message_index=index, part=Part.CONTENT, text=text, reason="compact")
+        self._edits.append(edit)
+
     def run(
         self,
         *,
@@ -129,6 +134,7 @@ class History:
         model: str,
         instance_id: str | None = None,
         ending: tuple[str, FailureClass, str | None] | None = None,
+        digest: str | None = None,
     ) -> ForeignRun:
         """Return the run.
 
@@ -138,6 +144,7 @@ class History:
             model: as the file names it.
             instance_id: where the file has one.
             ending: exit status, class and what was said; None: the file does not say.
+            digest: of the run's own content, where its file holds several.
 
         Raises:
             ValueError: nothing was said in it, or its pictures have no weight.
@@ -174,6 +181,7 @@ class History:
             started_at=None if time_note else min(self.times, default=None),
             finished_at=None if time_note else max(self.times, default=None),
             wall_s=wall_s,
+            digest=digest,
             notes=(*self.notes, *([time_note] if time_note else ())),
         )
 

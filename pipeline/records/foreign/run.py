@@ -37,6 +37,8 @@ class ForeignRun:
     """None where the file has no times, or impossible ones; `notes` says which."""
     reported_calls: int | None = None
     """How many calls the file says were made; more than `calls` where replies were not kept."""
+    digest: str | None = None
+    """Of the run's own content, where its file holds several; else the file's counts."""
     notes: tuple[str, ...] = ()
     """What was left out or not believed, for people."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.records.foreign.claude_code import run_from_claude_code
-from pipeline.records.foreign.files import run_in, trajectory_files
+from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.foreign.run import ForeignRun
 from pipeline.views.trajectory import Part
 from tests.records.foreign.files import words
@@ -167,7 +167,7 @@ def test_logs_are_found_by_content_and_named_by_their_task(tmp_path: Path) -> No
     write_lines(tmp_path / "p" / "s.jsonl", session())
     write_lines(tmp_path / "p" / "other.jsonl", [{"rows": 1}])
     (path,) = trajectory_files(tmp_path)
-    run = run_in(path, words)
+    run = next(runs_in(path, words))
     assert (run.agent, run.agent_version, run.model) == ("claude-code", "2.0.1", "m")
     assert str(run.instance_id).startswith("mend_the_scale-")
 

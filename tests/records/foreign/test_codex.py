@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.records.foreign.codex import run_from_codex
-from pipeline.records.foreign.files import run_in, trajectory_files
+from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.foreign.run import ForeignRun
 from tests.records.foreign.files import words
 from tests.records.foreign.logs import Line, write_lines
@@ -154,4 +154,4 @@ def test_custom_tools_and_outputs_in_parts(tmp_path: Path) -> None:
 def test_rollouts_are_found_by_content(tmp_path: Path) -> None:
     write_lines(tmp_path / "sessions" / "2025" / "r.jsonl", rollout(), torn='{"type": ')
     (path,) = trajectory_files(tmp_path)
-    assert str(run_in(path, words).instance_id).startswith("mend_the_scale-")
+    assert str(next(runs_in(path, words)).instance_id).startswith("mend_the_scale-")
