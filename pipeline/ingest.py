@@ -1,8 +1,8 @@
 """Read recorded trajectories and session logs into a results folder.
 
 TRAJECTORIES are files of mini-SWE-agent, ATIF, Claude Code, Codex or opencode, or folders that hold
-some under any name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A file that
-is read again adds nothing; a file that cannot be read is named, and the others are kept.
+some under any name. The runs are real ones, so they are labelled `live`; their arm is `recorded`. A
+file that is read again adds nothing; a file that cannot be read is named, and the others are kept.
 """
 
 import argparse
