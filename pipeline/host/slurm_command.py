@@ -3,8 +3,9 @@
 import shutil
 from collections.abc import Collection, Sequence
 
-from pipeline.host.environment import environment, scrubbed_slurm
+from pipeline.host.environment import environment
 from pipeline.host.process import Completed, run_command
+from pipeline.host.slurm_environment import scrubbed_slurm
 
 COMMAND_TIMEOUT_S = 60.0
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 
-from pipeline.host.environment import environment, submission_options
+from pipeline.host.environment import environment
 from pipeline.host.slurm import JobState, job_states
+from pipeline.host.slurm_environment import submission_options
 from pipeline.host.slurm_facts import associations, has_slurm, n_queued, slurm_limits, tightest
 from pipeline.planning.local_run import open_requests
 from pipeline.planning.prepare import Prepared

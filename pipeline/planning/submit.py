@@ -19,9 +19,9 @@ from typing import Any
 
 import submitit
 
-from pipeline.host.environment import without_slurm_options
 from pipeline.host.files import create_exclusive, read_json
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
+from pipeline.host.slurm_environment import without_slurm_options
 from pipeline.host.slurm_facts import refusal
 from pipeline.planning.estimate import n_tasks_for
 from pipeline.planning.progress import status_files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.host.environment import environment, scrubbed_slurm
+from pipeline.host.environment import environment
 from pipeline.host.process import (
     ProcessIdentity,
     descendants,
@@ -18,6 +18,7 @@ from pipeline.host.process import (
     run_command,
     start_group,
 )
+from pipeline.host.slurm_environment import scrubbed_slurm
 
 
 def wait_for(path: Path) -> str:
@@ -156,8 +157,14 @@ def test_slurms_variables_are_scrubbed_except_where_the_cluster_is() -> None:
     inherited = {"SLURM_JOB_ID": "1", "SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
     kept = {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
     assert scrubbed_slurm(inherited) == kept
-    options = {"SBATCH_PARTITION": "x", "SRUN_DEBUG": "1", "SQUEUE_STATES": "R", "SLURMISH": ""}
-    assert scrubbed_slurm({**kept, **options}) == {**kept, "SLURMISH": ""}
+    options = {
+        "SBATCH_PARTITION": "x",
+        "SRUN_DEBUG": "1",
+        "SQUEUE_STATES": "R",
+        "SLURMISH": "",
+        "SBATCH_LOG": "mine",
+    }
+    assert scrubbed_slurm({**kept, **options}) == {**kept, "SLURMISH": "", "SBATCH_LOG": "mine"}
     assert scrubbed_slurm(options, keep=["SBATCH_PARTITION"])["SBATCH_PARTITION"] == "x"
 
 

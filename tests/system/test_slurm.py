@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import status
 from tests.system.slurm_site import Cluster, Outcome, Sweeps, assert_nothing_left, wait_for
 
 TWO_TASKS = ("cluster.rollout.n_tasks=2", "cluster.grading.n_tasks=1")
@@ -102,3 +103,20 @@ def test_a_drain_finishes_what_is_in_flight_and_a_launch_goes_on(
     assert sweep.n_open() > 0
     assert sweep.finish() == undisturbed
     assert_nothing_left(sweep)
+
+
+def test_status_quotes_the_setup_line_that_ended_a_job(
+    sweeps: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweeps(tmp_path, "cluster.setup=['cd /nowhere/at/all']", grade_here=True)
+    assert sweep.launch() == 0
+    sweep.wait_ended()
+    now = sweep.situation()
+    assert not now.is_under_way
+    (finding, rest) = now.findings
+    assert finding.what.startswith("2 rollout jobs ended without results")
+    assert "this line of cluster.setup failed: cd /nowhere/at/all" in finding.what
+    assert "the same launch again" in rest.do
+    capsys.readouterr()
+    assert status.main([str(sweep.layout.root), "--watch"]) == 1
+    assert "cd /nowhere/at/all" in capsys.readouterr().out
