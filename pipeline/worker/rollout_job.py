@@ -18,9 +18,12 @@ from pipeline.host.claim_file import this_owner
 from pipeline.host.environment import environment
 from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
+from pipeline.records.failure import NodeError
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
 from pipeline.records.usage import gpus_of_job, metered
+from pipeline.serving.gpu import gpu_sample
+from pipeline.spec.model import ModelSpec
 from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.loop import WorkLoop
 from pipeline.worker.rollout_worker import RolloutWorker
@@ -73,6 +76,7 @@ def _worked(
     board.start_heartbeat(site.heartbeat_s)
     gpus = max(lock.spec.models[model].n_gpus, gpus_of_job(env))
     try:
+        require_gpus(lock.spec.models[model], env)
         with metered(layout, owner.worker, gpus):
             worker = RolloutWorker(layout, lock, model, owner, board, stop, env)
             summary = worker.run()
@@ -82,6 +86,19 @@ def _worked(
     summary["requeued"] = requeued(job, worker.loop, layout, worker.has_open, site.max_requeues)
     say(str(summary))
     return summary
+
+
+def require_gpus(model: ModelSpec, env: Mapping[str, str]) -> None:
+    """Return if this job can have the GPUs that the model's server needs.
+
+    Raises:
+        NodeError: it was given none, and the driver shows none: vLLM would say so minutes later.
+    """
+    if model.kind == "vllm" and model.n_gpus and not gpus_of_job(env) and gpu_sample(env) is None:
+        raise NodeError(
+            f"this job has no GPU, and the server of {model.name} needs {model.n_gpus}: ask for "
+            f"them with cluster.rollout.gres=gpu:{model.n_gpus}, or exclude this node"
+        )
 
 
 def requeued(

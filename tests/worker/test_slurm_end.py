@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,12 @@ import pytest
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.host.slurm_job import job_end_unix_s, slurm_job
 from pipeline.records.cut_short import cut_short
+from pipeline.records.failure import NodeError
 from pipeline.records.layout import Layout
 from pipeline.records.usage import usage_of
+from pipeline.serving.gpu import gpu_sample
+from pipeline.spec.model import ModelSpec
+from pipeline.worker.rollout_job import require_gpus
 from tests.worker.conftest import SHORT, SLOW, MakeSweep, result_of
 from tests.worker.test_faults import (
     ONE_SLOT,
@@ -213,3 +218,12 @@ def test_a_worker_begins_nothing_once_the_sweeps_gpu_hours_are_used(
     assert job.requests == []
     assert {usage.worker for usage in usage_of(layout)} > {"earlier"}
     assert_nothing_left(layout)
+
+
+def test_a_job_without_a_gpu_says_so_before_a_server_is_started() -> None:
+    model = ModelSpec(name="m", kind="vllm", repo="Org/Model", n_gpus=2)
+    if gpu_sample({}) is None:
+        with pytest.raises(NodeError, match="this job has no GPU, and the server of m needs 2"):
+            require_gpus(model, {})
+    require_gpus(model, {"SLURM_GPUS_ON_NODE": "2"})
+    require_gpus(replace(model, n_gpus=0), {})
