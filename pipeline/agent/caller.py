@@ -160,6 +160,7 @@ class Caller:
             self.calls[-1],
             error=error,
             reply=reply.content,
+            reply_reasoning=reply.reasoning,
             reply_tool_calls=kept_calls(reply.tool_calls),
         )
 

@@ -19,6 +19,7 @@ from pipeline.agent.tool import Action, Tool, ToolResult
 from pipeline.protocols import ChatReply, Completer, LinePruner, Sandbox
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
+from pipeline.records.unusable import FORMAT
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.views.offered_tool import OfferedTool
@@ -176,7 +177,7 @@ class Session:
 
     def refuse(self, reply: ChatReply, why: str) -> None:
         """Keep a reply that cannot be used: it was paid for, and enters no history."""
-        self._caller.amend(error=f"format: {why}", reply=reply)
+        self._caller.amend(error=f"{FORMAT}{why}", reply=reply)
 
     def observe(
         self,

@@ -133,7 +133,7 @@ _BEHAVIOUR_COLUMNS = (
     *("plan_steps", "plan_steps_completed", "cleanups", "never_treated", "pruned_tokens"),
     *("pruned_outputs", "capped", "context_limited", "loops", "empty_patches"),
     *("solved_without_read", "network", "other_commits", "named_commits", "foreign_commits"),
-    "template_dropped_tokens",
+    *("template_dropped_tokens", "format_errors", "calls_as_text"),
 )
 
 

@@ -34,6 +34,8 @@ METRICS = (
     "n_pruned",
     "pruned_tokens",
     "n_cleanups",
+    "n_format_errors",
+    "n_calls_as_text",
     "template_dropped_tokens",
     "retry_tokens",
     "wall_s",

@@ -80,11 +80,15 @@ def status_view(progress: Progress) -> RenderableType:
     table = Table(title=None, header_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in ("model", "agent", "arm", "seed"):
         table.add_column(column)
-    for column in ("planned", "finished", "failed (ours)", "graded"):
+    for column in ("planned", "finished", "failed (ours)", "graded", "format errors"):
         table.add_column(column, justify="right")
     for cell in progress.cells:
         counts = (cell.planned, cell.finished, cell.infra_failed, cell.graded)
-        table.add_row(cell.model, cell.agent, cell.arm, str(cell.seed), *map(str, counts))
+        errors = f"{cell.format_errors:,}"
+        if cell.calls_as_text:
+            errors += f" ({cell.calls_as_text:,} calls as text)"
+        names = (cell.model, cell.agent, cell.arm, str(cell.seed))
+        table.add_row(*names, *map(str, counts), errors)
     lines = [Text(one_line(progress), style="bold")]
     if progress.failure_classes:
         lines.append(Text("runs by ending: " + counted(progress.failure_classes)))

@@ -32,6 +32,10 @@ class CellProgress:
     finished: int
     infra_failed: int
     graded: int
+    format_errors: int = 0
+    """Replies of its finished runs that could not be carried out."""
+    calls_as_text: int = 0
+    """Of these, with a tool call as text: the server did not read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +173,8 @@ def _cells(runs: Sequence[PlannedRun], states: Sequence[RunState]) -> list[CellP
             finished=sum(not s.to_run for s in members),
             infra_failed=sum(s.infra_attempts > 0 and s.to_run for s in members),
             graded=sum(s.resolved is not None and not s.to_grade for s in members),
+            format_errors=sum(s.n_format_errors or 0 for s in members if not s.to_run),
+            calls_as_text=sum(s.n_calls_as_text or 0 for s in members if not s.to_run),
         )
         for (model, agent, arm, seed), members in sorted(groups.items())
     ]

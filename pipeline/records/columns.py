@@ -89,6 +89,8 @@ RUNS = Table(
             "pruned_tokens", "int", "tokens", "Of these, as shown just before; placeholders not off"
         ),
         _C("n_cleanups", "int", "calls", "Cleanup calls that were answered"),
+        _C("n_format_errors", "int", "calls", "Replies that could not be carried out"),
+        _C("n_calls_as_text", "int", "calls", "Of these, with a tool call as text and none as one"),
         _C("retry_tokens", "int", "tokens", "Prompt tokens of requests repeated for our failures"),
         _C("model_s", "float", "s", "Sum of the calls' latencies"),
         _C("pruner_s", "float", "s", "Time in the arm's line pruner; empty where none was asked"),

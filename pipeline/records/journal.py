@@ -188,6 +188,7 @@ def samples_of(frame: Frame) -> tuple[ServerSample, ...]:
 RUN_HEAD = (
     *("run_id", "attempt", "failure_class", "finished_at", "patch_sha256", "limit_patch_sha256"),
     *("input_tokens", "output_tokens", "n_steps", "wall_s", "started_at", "evidence"),
+    *("n_format_errors", "n_calls_as_text"),
 )
 
 

@@ -13,6 +13,7 @@ from pipeline.records.json_columns import json_text, tool_calls_text, view_edits
 from pipeline.records.patch import patch_cells
 from pipeline.records.pruning import prunings_of
 from pipeline.records.run_record import CallRecord, RunRecord
+from pipeline.records.unusable import n_calls_as_text, n_format_errors
 from pipeline.views.trajectory import Message
 
 STEP = "step"
@@ -64,6 +65,8 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "n_pruned": len(prunings),
         "pruned_tokens": sum(p.tokens for p in prunings.values()),
         "n_cleanups": len(cleanups),
+        "n_format_errors": n_format_errors(calls),
+        "n_calls_as_text": n_calls_as_text(calls),
         "retry_tokens": sum(c.retry_tokens for c in record.calls),
         "model_s": summed(c.latency_s for c in calls),
         **_pruner_sums(record.calls),

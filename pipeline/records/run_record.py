@@ -105,6 +105,7 @@ class CallRecord:
     reply: Annotated[
         str | None, Kept("The answer, where no message of the trajectory holds it")
     ] = None
+    reply_reasoning: Annotated[str | None, Kept("Its reasoning, likewise")] = None
     reply_tool_calls: tuple[ToolCall, ...] = ()
     server_answer: Annotated[
         str | None, Kept("What a policy asked the server beside, and the answer", json=True)

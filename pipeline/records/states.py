@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -52,6 +53,8 @@ class RunState:
     input_tokens: int | None = None
     output_tokens: int | None = None
     wall_s: float | None = None
+    n_format_errors: int | None = None
+    n_calls_as_text: int | None = None
     grade_class: GradeClass | None = None
     """Of the submitted patch; also set, with `progress` DONE, while grading only failed."""
     resolved: bool | None = None
@@ -147,6 +150,7 @@ def state_from(
     """Return the state that these records amount to; `runs` must not be empty."""
     winner = winning_run(runs)
     head = winner.head
+    facts: dict[str, Any] = {name: head.get(name) for name in _FROM_HEAD}
     state = RunState(
         run_id=run_id,
         progress=Progress.DONE if winner.is_valid_run else Progress.INFRA_FAILED,
@@ -154,7 +158,7 @@ def state_from(
         failure_class=FailureClass(head["failure_class"]),
         journal=winner.journal,
         offset=winner.offset,
-        **{name: head[name] for name in _FROM_HEAD},
+        **facts,
     )
     if state.progress is not Progress.DONE:
         return state
@@ -176,7 +180,7 @@ def state_from(
 
 _FROM_HEAD = (
     *("patch_sha256", "limit_patch_sha256", "finished_at", "n_steps", "input_tokens"),
-    *("output_tokens", "wall_s"),
+    *("output_tokens", "wall_s", "n_format_errors", "n_calls_as_text"),
 )
 
 
@@ -188,7 +192,10 @@ def committed(layout: Layout, table: str) -> dict[str, list[Candidate]]:
     heads = RUN_HEAD if table == "runs" else GRADE_HEAD
     columns = [*heads, "journal", "journal_offset"]
     with damaged_files_named(path, REBUILD):
-        check_version(pq.read_schema(path), str(path))
+        schema = pq.read_schema(path)
+        check_version(schema, str(path))
+        # Tables of an earlier version have no column that was added since.
+        columns = [name for name in columns if name in schema.names]
         rows = pq.read_table(path, columns=columns).to_pylist()
     return {
         row["run_id"]: [

@@ -259,6 +259,12 @@ def test_an_unusable_answer_is_told_in_a_user_message_and_never_shown_again(bad,
     assert outcome.calls[1].step_index == 2
 
 
+def test_an_unusable_answer_keeps_its_reasoning_on_record():
+    bad = says("I look.", reasoning='<tool_call>{"name": "bash"}</tool_call>')
+    outcome, _ = rollout([bad, submits()])
+    assert outcome.calls[0].reply_reasoning == bad.message["reasoning"]
+
+
 def test_one_bad_call_of_several_stops_all_of_them():
     sandbox = EchoSandbox()
     rollout([says("", bash("rm x"), call("nothing")), submits()], sandbox=sandbox)

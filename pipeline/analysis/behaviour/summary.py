@@ -93,6 +93,10 @@ class ArmBehaviour:
     foreign_commits: int
     """Runs that showed a commit by a hash that nothing in the run had shown; see `foreign`."""
     template_dropped_tokens: float
+    format_errors: float
+    """Replies a run that could not be carried out."""
+    calls_as_text: float
+    """Of these, with a tool call in their text: the server did not read it."""
 
 
 _PLANS = """
@@ -234,6 +238,8 @@ def _arm_behaviour(
         named_commits=runs(column("n_named_commits") > 0),
         foreign_commits=runs(column("n_foreign_commits") > 0),
         template_dropped_tokens=mean(arm.metrics["template_dropped_tokens"]),
+        format_errors=mean(arm.metrics["n_format_errors"]),
+        calls_as_text=mean(arm.metrics["n_calls_as_text"]),
     )
 
 
