@@ -1,7 +1,8 @@
 """Show how far a sweep is: progress per cell, rates, time left, failures by class, the queue.
 
 Says what keeps a sweep from getting on, with the line that helps. Solve rates by arm are not shown:
-nobody looks before the sweep is complete (use pipeline.analyze).
+nobody looks before the sweep is complete (use pipeline.analyze), or at a look that was planned
+(--decide, analysis.looks): then each arm's decision is.
 
 With --watch the exit status is 0 once all is done, and 1 when nothing is left to wait for before.
 """
@@ -18,8 +19,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from pipeline.compact import compact_door
 from pipeline.planning.display import situation_view
 from pipeline.planning.situation import Situation, situation_of
+from pipeline.records.exclusive import ClaimError
+from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, LockError, read_lock
 from pipeline.records.plan import read_plan
@@ -32,12 +36,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("results", type=Path, help="the results folder")
     parser.add_argument("--watch", action="store_true", help="keep showing until it is over")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--decide", action="store_true", help="print what the planned looks that are due decide"
+    )
     parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds (default 5)")
     options = parser.parse_args(arguments)
     layout = Layout(options.results)
     try:
-        return _show(layout, read_lock(layout.lock), options)
-    except LockError as error:
+        lock = read_lock(layout.lock)
+        return _decide(layout, lock) if options.decide else _show(layout, lock, options)
+    except (LockError, ClaimError, DiskError) as error:
         print(f"status: {error}", file=sys.stderr)
         return 2
 
@@ -64,6 +72,30 @@ def _show(layout: Layout, lock: Lock, options: argparse.Namespace) -> int:
                 time.sleep(options.every)
     except KeyboardInterrupt:
         return 130
+
+
+def _decide(layout: Layout, lock: Lock) -> int:
+    """Print the decision about every planned arm, and no solve rate of an arm that goes on."""
+    # SciPy and DuckDB take a second to import, which a status need not pay.
+    from pipeline.analysis.decisions import decisions
+    from pipeline.analysis.outcomes import groups_of
+    from pipeline.analysis.tables import open_tables
+
+    plan = lock.spec.analysis
+    try:
+        if layout.journal_paths():
+            compact_door(layout.root)
+        with open_tables(layout.root) as connection:
+            decided = {
+                group.title: decisions(group, plan)
+                for group in groups_of(connection, exclusions=plan.exclusions)
+            }
+    except ValueError as error:
+        print(f"status: {error}", file=sys.stderr)
+        return 2
+    for title, found in decided.items():
+        print("\n  ".join([title, *(decision.sentence for decision in found)]))
+    return 0
 
 
 def _plain(now: Situation) -> dict[str, Any]:

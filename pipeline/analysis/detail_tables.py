@@ -205,5 +205,26 @@ def window_rows(study: Study) -> list[Row]:
     ]
 
 
+def look_rows(study: Study) -> list[Row]:
+    """Return what the planned looks decided, with effects that are corrected for them."""
+    return [
+        {
+            **identity(g.group),
+            **{name: getattr(d, name) for name in _DECISION_COLUMNS},
+            "adjusted_difference": None if d.effect is None else d.effect.value,
+            "adjusted_difference_low": None if d.effect is None else d.effect.low,
+            "adjusted_difference_high": None if d.effect is None else d.effect.high,
+        }
+        for g in study.groups
+        for d in g.decisions
+    ]
+
+
+_DECISION_COLUMNS = (
+    *("arm", "look", "n_looks", "n_instances", "n_complete", "boundary"),
+    *("z_not_worse", "z_worse", "verdict"),
+)
+
+
 WINDOWS = (16_384, 24_576, 32_768, 65_536)
 """Context windows, tokens."""

@@ -9,6 +9,7 @@ from pipeline.analysis.detail_tables import (
     cost_rows,
     grid_pair_rows,
     grid_rows,
+    look_rows,
     price_sweep_rows,
     repository_rows,
     saving_rows,
@@ -264,5 +265,6 @@ ALL_TABLES = {
     "windows": window_rows,
     "grid": grid_rows,
     "grid_pairs": grid_pair_rows,
+    "looks": look_rows,
 }
 """File stem to the function that makes its rows."""

@@ -32,6 +32,7 @@ from pipeline.analysis.cost import (
     price_sweep,
     usage_of,
 )
+from pipeline.analysis.decisions import Decision, decisions
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
 from pipeline.analysis.missing import refused_contrasts
@@ -65,6 +66,8 @@ class GroupStudy:
     bands: Mapping[str, Sequence[LengthBand]]
     """Arm to its saving by baseline length."""
     repositories: Mapping[str, Sequence[RepositorySensitivity]]
+    decisions: Sequence[Decision]
+    """Of each planned arm at the plan's looks; empty without looks."""
     bills: Sequence[ArmBill]
     """Every arm under every price list and cache view; empty without calls."""
     price_sweeps: Sequence[PriceSweep]
@@ -243,6 +246,9 @@ def _group_study(
             name: repository_sensitivity(group, arm=name, reference=reference, draws=draws)
             for name in others
         },
+        decisions=decisions(group, plan)
+        if plan.looks and plan.reference in group.arms and len(group.arms) > 1
+        else (),
         bills=priced.bills,
         price_sweeps=priced.sweeps,
         behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)

@@ -13,6 +13,9 @@ from pipeline.fields.identity import Science, added_science
 RefetchSource = Literal["one", "union"]
 """Whether one earlier read must have shown a re-fetch's lines, or the earlier reads together."""
 
+Spending = Literal["obrien_fleming", "pocock"]
+"""How the error is spread over looks: almost none of it early, or nearly alike."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisPlan:
@@ -46,3 +49,16 @@ class AnalysisPlan:
     window_may_bind: Science[bool] = added_science(False)
     """The context window is part of what is studied: that it ends more runs of one arm than of
     another refuses no sweep."""
+    looks: Science[tuple[float, ...]] = added_science(())
+    """Shares of the instances at which one may look and stop an arm; empty: at the end only."""
+    spending: Science[Spending] = added_science("obrien_fleming")
+    """How the looks share the error."""
+
+    def __post_init__(self) -> None:
+        """Refuse looks that do not lead to the end."""
+        in_order = list(self.looks) == sorted(set(self.looks))
+        if self.looks and not (in_order and self.looks[0] > 0 and self.looks[-1] == 1):
+            raise ValueError(
+                f"looks: {list(self.looks)} must increase from above 0 to 1 (the end), as "
+                "[0.25, 0.5, 0.75, 1.0] do"
+            )

@@ -84,6 +84,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "noise": study.noise,
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
         "matched": study.matched,
+        "decisions": study.decisions,
         "matched_outcomes": _MATCHED_OUTCOMES,
         "gpu": ", ".join(
             f"{c.arm} {wording.ratio(c.ratios['gpu_s'])}"
