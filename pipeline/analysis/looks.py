@@ -30,7 +30,7 @@ LEVEL = 0.025
 _FAR = 8.0
 """Standard deviations beyond which nothing happens; a boundary there is never crossed."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 
 def spent(spending: Spending, fraction: float, *, level: float = LEVEL) -> float:
