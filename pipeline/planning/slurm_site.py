@@ -104,10 +104,12 @@ def unusable_words(spec: SweepSpec, results: Path) -> Iterator[tuple[str, str]]:
     for role, pool in (("rollout", spec.cluster.rollout), ("grading", spec.cluster.grading)):
         for name, value in _spelled(pool).items():
             key = f"cluster.{role}.extra"
-            if name in _OWN_KEYS:
-                yield key, f"{name} has a key of its own: say cluster.{role}.{_OWN_KEYS[name]}"
-            elif name in _OURS:
-                yield key, f"{name} is for launch to decide: {_OURS[name].replace('ROLE', role)}"
+            # sbatch takes the beginning of an option's name for the whole.
+            option = next((o for o in (*_OWN_KEYS, *_OURS) if o.startswith(name)), name)
+            if option in _OWN_KEYS:
+                yield key, f"{name} has a key of its own: say cluster.{role}.{_OWN_KEYS[option]}"
+            elif option in _OURS:
+                yield key, f"{name} is for launch to decide: {_OURS[option].replace('ROLE', role)}"
             elif not isinstance(value, str | int | float | bool | None):
                 yield key, f"{name} needs a text, a number, true, false or null, not {value!r}"
         words = {**_pool_options(pool), **extra_options(pool), "account": spec.cluster.account}

@@ -60,6 +60,7 @@ def test_a_pools_keys_reach_sbatch_by_its_own_names(slurm: StandIns, tmp_path: P
     ("extra", "says"),
     [
         ("{partition: gpu}", "cluster.rollout.partition"),
+        ("{part: gpu}", "cluster.rollout.partition"),
         ("{gres: null}", "cluster.rollout.gres"),
         ("{cpus_per_task: 3}", "cluster.rollout.cpus"),
         ("{time: 5}", "cluster.rollout.time_min"),
