@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from zlib import crc32
 
-from pipeline.agent.limit_diff import FIRST_COMMIT_COMMAND
+from pipeline.agent.run_diff import FIRST_COMMIT_COMMAND
 from pipeline.protocols import CommandResult
 
 Message = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import TemplateError
 
 from pipeline.agent.ending import EndedError, Ending
-from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.printed_patch import NO_PATCH
+from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.scaffold import Scaffold, scaffold_for
 from pipeline.agent.session import ArmParts, Elide, ServedModel, Session, Watch
 from pipeline.protocols import Sandbox
@@ -96,7 +96,7 @@ def run_agent(
     finished_at = watch.now()
     left = NO_PATCH
     if ending.is_limit:
-        left = limit_diff(sandbox, commit, timeout_s=agent.command_timeout_s)
+        left = run_diff(sandbox, commit, timeout_s=agent.command_timeout_s)
     return RunOutcome(
         exit_status=ending.exit_status,
         failure_class=ending.failure_class,

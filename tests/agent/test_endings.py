@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from pipeline.agent.limit_diff import limit_diff_command
+from pipeline.agent.run_diff import run_diff_command
 from pipeline.records.failure import FailureClass, SandboxError
 from tests.agent.rollouts import (
     agent_spec,
@@ -11,7 +11,7 @@ from tests.agent.rollouts import (
 )
 from tests.fakes import FIRST_COMMIT, bash, planctl, says, submits
 
-LIMIT_DIFF_COMMAND = limit_diff_command(FIRST_COMMIT)
+LIMIT_DIFF_COMMAND = run_diff_command(FIRST_COMMIT)
 MARK = "== diff of the run ==\n"
 
 

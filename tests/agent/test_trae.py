@@ -18,7 +18,9 @@ from pipeline.records.failure import FailureClass
 from pipeline.sandbox.local import LocalSandboxes
 from pipeline.shell.facts import kind_of
 from pipeline.shell.kinds import Kind
+from pipeline.views.commands import cut_commands
 from pipeline.views.policy import RequestedToolCall
+from pipeline.views.trajectory import Trajectory
 from tests.agent.rollouts import (
     FULL,
     PRUNE,
@@ -240,3 +242,21 @@ def test_a_call_of_the_editor_is_labelled_as_what_it_does(arguments: dict[str, A
     tool = EditorTool(timeout_s=1, asks_focus=False)
     command = tool.as_command(arguments, requested)
     assert kind_of(command) is kind
+
+
+def test_an_arm_that_cuts_commands_leaves_the_editors_arguments_alone(sandbox: Sandbox):
+    """They once became those of a shell: the editor's `command` is the name of what it does."""
+    outcome, _ = run(
+        sandbox,
+        says("", edit("create", "/testbed/n.py", file_text="x\n"), bash("cat > m <<'E'\ny\nE")),
+        says("", bash("rm n.py m"), bash("echo >> code.py"), DONE),
+    )
+    history = Trajectory()
+    history.append(outcome.messages)
+    turn = history.turns[0]
+    shorter = {m.index: "cut" for m in turn.observations}
+    found = cut_commands(turn, {}, shorter, "test")
+    assert found is not None
+    created, written = json.loads(found.text)
+    assert json.loads(created["function"]["arguments"])["file_text"] == "x\n"
+    assert json.loads(written["function"]["arguments"]) == {"command": "cut"}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from pipeline.agent.bash_tool import BashTool
 from pipeline.agent.ending import Ending, submitted
-from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.mini.importing import prepare_import
+from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Tool
 from pipeline.protocols import Sandbox
@@ -40,7 +40,7 @@ class MiniScaffold:
         ending = agent.ended(task)
         if not ending.is_submission:
             return ending
-        return submitted(limit_diff(sandbox, commit, timeout_s=timeout_s))
+        return submitted(run_diff(sandbox, commit, timeout_s=timeout_s))
 
 
 scaffold = MiniScaffold

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.agent.ending import Ending, at_limit, submitted
-from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.printed_patch import NO_PATCH
 from pipeline.agent.prompts import output_start, rendered
+from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Action, BadReplyError, Tool, actions_from_calls
 from pipeline.agent.trae.editor import EditorTool, clipped
@@ -68,7 +68,7 @@ class TraeScaffold:
                 self._carry_out(action, session, sandbox)
             session.note_actions(actions)
             if any(action.tool == TASK_DONE for action in actions):
-                submission = limit_diff(sandbox, commit, timeout_s=timeout_s)
+                submission = run_diff(sandbox, commit, timeout_s=timeout_s)
                 if submission != NO_PATCH:
                     return submitted(submission)
                 session.say("user", NOTHING_CHANGED)

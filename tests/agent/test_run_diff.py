@@ -1,4 +1,4 @@
-"""The diff at a limit, by a real git in a real sandbox."""
+"""What a run changed, by a real git in a real sandbox."""
 
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.agent.limit_diff import first_commit, limit_diff
 from pipeline.agent.printed_patch import PrintedPatch
+from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.protocols import Sandbox
 from pipeline.records.patch import patch_bytes
 from pipeline.sandbox.local import LocalSandboxes
@@ -37,7 +37,7 @@ def diff_after(sandbox: Sandbox, work: str) -> PrintedPatch:
     commit = first_commit(sandbox, timeout_s=20)
     done = sandbox.execute(f"set -e; {work}", timeout_s=60)
     assert done.returncode == 0, done.output
-    return limit_diff(sandbox, commit, timeout_s=60)
+    return run_diff(sandbox, commit, timeout_s=60)
 
 
 def files_with(diff: PrintedPatch, folder: Path) -> dict[str, bytes]:

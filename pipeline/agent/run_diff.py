@@ -1,9 +1,8 @@
-"""What a run that ended at a limit left behind, as a patch: a secondary outcome.
+"""What a run changed, as a patch: the submission of agents that submit so, and else at a limit.
 
-See docs/methods.md, Protocol.
-
-Owns the commands that find the commit a run begins at and the diff against it, work that the agent
-committed and new files included. Whether a run is asked at all is `rollout`'s.
+At a limit it is a secondary outcome (docs/methods.md, Protocol). Owns the commands that find the
+commit a run begins at and the diff against it, work that the agent committed and new files
+included. Whether a run is asked at all is the scaffold's and `rollout`'s.
 """
 
 import shlex
@@ -22,15 +21,15 @@ def first_commit(sandbox: Sandbox, *, timeout_s: float) -> str | None:
     return commit if result.returncode == 0 and commit.isalnum() else None
 
 
-def limit_diff(sandbox: Sandbox, commit: str | None, *, timeout_s: float) -> PrintedPatch:
+def run_diff(sandbox: Sandbox, commit: str | None, *, timeout_s: float) -> PrintedPatch:
     """Return the diff between `commit` and the tree as it is now; empty where git cannot say."""
     if commit is None:
         return PrintedPatch()
-    result = sandbox.execute(limit_diff_command(commit), timeout_s=timeout_s, whole_after=_MARK)
+    result = sandbox.execute(run_diff_command(commit), timeout_s=timeout_s, whole_after=_MARK)
     return patch_after(_MARK, result) or PrintedPatch()
 
 
-def limit_diff_command(commit: str) -> str:
+def run_diff_command(commit: str) -> str:
     """Return the command that prints a mark and then the diff against `commit`.
 
     New files are added to an index of our own, so that the repository stays as the agent left it.
