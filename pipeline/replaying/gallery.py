@@ -1,15 +1,8 @@
-"""The page of all arms: what each makes of the same six-turn run (`docs/arms.md`).
+"""One six-turn run, and what each arm shows of it: the example of `docs/arms.md`."""
 
-Written from the code, so that the page cannot say something else than what the arms do; a test
-checks that it is current. Windows and thresholds are made small enough for six turns, and the page
-says where.
-"""
-
-import dataclasses
-import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,11 +63,12 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
     policy = policy_for(arm, seed=1, count_tokens=counter, context_length=8000)
     view = PlainView()
     asked: list[str] = []
+    notes = any("note" in tool.properties for tool in arm.policy.tools)
 
     def answer(request: AuxRequest) -> AuxReply:
         if request.kind is not CallKind.LINES:
             asked.append(request.kind.value)
-        return _answer(request)
+        return _answer(request, notes=notes)
 
     walk = Walk(policy, view, answer)
     for number in range(-1, len(_TURNS)):
@@ -131,12 +125,13 @@ def _message(trajectory: Trajectory, counter: TokenCounter, step: int, **fields:
     )
 
 
-def _answer(request: AuxRequest) -> AuxReply:
+def _answer(request: AuxRequest, *, notes: bool) -> AuxReply:
     """Answer as a model might: the first two outputs are not needed any more."""
     if request.kind is CallKind.LINES:
         return AuxReply(kind=request.kind, content=_pruner_answer(request))
     if request.kind is CallKind.CLEANUP:
-        arguments = json.dumps({"ids": [1, 2], "note": "rules 0 and 5 fail"})
+        note = {"note": "rules 0 and 5 fail"} if notes else {}
+        arguments = json.dumps({"ids": [1, 2], **note})
         call = RequestedToolCall(id="a", name=NAME, arguments=arguments)
         return AuxReply(kind=request.kind, content="", tool_calls=(call,), completion_tokens=20)
     if request.kind is CallKind.SUMMARY:
@@ -198,77 +193,3 @@ def _short(text: str) -> str:
     if len(lines) <= 2:
         return " / ".join(lines)[:110]
     return f"{lines[0][:60]} … {lines[-1][:60]} ({len(lines)} lines)"
-
-
-# --- the page ------------------------------------------------------------------------------------
-def arms_page(arms: Mapping[str, ArmSpec], notes: Mapping[str, str], counter: TokenCounter) -> str:
-    """Return `docs/arms.md` for the configured arms, each with the note of its file."""
-    full = example_view(arms["full_history"], counter).lines
-    return "\n".join([_HEAD, *_view_block(full), *_sections(arms, notes, counter, full)]) + "\n"
-
-
-_HEAD = """\
-# Arms
-
-One treatment each: a context policy with its parameters. A policy returns *edits* that are laid
-over the trajectory before a call; the trajectory itself never changes. System and task messages and
-plan results are never edited, an edit once made stays, and outputs of 10,000 characters and more
-are shown as head and tail in every arm alike.
-
-An arm is a file in `conf/arm`; `arms.NAME.policy.PARAMETER=VALUE` changes a parameter. All 42
-deletions come with `/arms: grid42`. A new arm is a module in `pipeline/arms` and a file in
-`conf/arm` ([adding-an-arm.md](adding-an-arm.md)).
-
-Below is what each arm shows of the same six turns, right before the seventh call. The page is
-written from the code (`python -m tests.context.test_arms_page`); windows and thresholds are made
-small so that arms act within six turns, and each section names the values used. Where a model has
-to choose, it prunes outputs 1 and 2 with the note "rules 0 and 5 fail", or keeps lines 1 and 2;
-where a head or a line pruner judges lines, those about rules 0 and 5 matter.
-
-## The example under `full_history`
-"""
-
-
-def _sections(
-    arms: Mapping[str, ArmSpec],
-    notes: Mapping[str, str],
-    counter: TokenCounter,
-    full: tuple[str, ...],
-) -> Iterator[str]:
-    for name, arm in arms.items():
-        small = arm.policy.for_example
-        shown = example_view(replace(arm, policy=replace(arm.policy, **small)), counter)
-        yield f"\n## `{name}`\n"
-        yield f"{notes[name]} Source: {arm.policy.source}.\n"
-        yield f"Parameters: {_parameters(arm)}."
-        if small:
-            yield "Here: " + ", ".join(f"`{k}={v}`" for k, v in small.items()) + "."
-        if shown.asked:
-            yield f"Calls of its own: {', '.join(shown.asked)}."
-        yield ""
-        if shown.lines == full:
-            yield "The view is that of `full_history`."
-        else:
-            yield from _difference(full, shown.lines)
-
-
-def _parameters(arm: ArmSpec) -> str:
-    fields = [f.name for f in dataclasses.fields(arm.policy) if f.name != "kind"]
-    values = [f"`{name}={json.dumps(getattr(arm.policy, name))}`" for name in fields]
-    own = [] if arm.plan else ["`plan=false`"]
-    return ", ".join([*own, *values]) or "none"
-
-
-def _view_block(lines: tuple[str, ...]) -> Iterator[str]:
-    yield "```text"
-    yield from (f"{number:2} {line}" for number, line in enumerate(lines))
-    yield "```"
-
-
-def _difference(full: tuple[str, ...], own: tuple[str, ...]) -> Iterator[str]:
-    """Yield the view as a diff: lines that are gone, lines that came, and the rest as it was."""
-    yield "```diff"
-    for line in difflib.ndiff(full, own):
-        if not line.startswith("?"):
-            yield line.rstrip()
-    yield "```"

