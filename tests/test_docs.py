@@ -20,6 +20,7 @@ EXAMPLES = {
     "conf/arm/keep_errors.yaml",
     "conf/sweep/mine.yaml",
     "conf/pricing/mine.yaml",
+    "conf/arms/budgets.yaml",
     "tests/test_rules.py",
     "conf/site/mine.yaml",
     "conf/cluster/NAME.yaml",

@@ -22,7 +22,7 @@ VERDICTS = ("treated", "declined", "not_triggered", "untreated", "unexpected", "
 that the arm would not make; nobody looked."""
 
 _ACHIEVED: Mapping[str, str] = {
-    "mean_prompt": "input_tokens::DOUBLE / nullif(n_calls, 0)",
+    "mean_prompt": "input_tokens::DOUBLE / nullif(coalesce(n_counted_calls, n_calls), 0)",
     "peak": "peak_context_tokens::DOUBLE",
     "removed_tokens": "pruned_tokens::DOUBLE",
     "total_input": "input_tokens::DOUBLE",

@@ -76,11 +76,24 @@ def _arms(spec: SweepSpec) -> Iterator[Problem]:
     for name in spec.analysis.contrasts:
         if name not in spec.arms:
             yield Problem(field="analysis.contrasts", message=f"no arm {name!r}; there are {names}")
+    yield from _uncalibrated(spec)
     for name, arm in spec.arms.items():
         if arm.policy.needs_plan and not arm.plan:
             message = "waits for plan steps and has no plan: set plan=true, or trigger=every_k"
             yield Problem(field=f"arms.{name}.plan", message=message)
         yield from _donors(spec, name, arm.matched_to)
+
+
+def _uncalibrated(spec: SweepSpec) -> Iterator[Problem]:
+    """Yield what arms of a budget-matched sweep still need, by the name that a pilot gives them."""
+    missing = [n for n in spec.calibrated if n in spec.arms and spec.arms[n].budget is None]
+    stems = {name.rpartition("_")[0] or name: spec.arms[name].policy.kind for name in missing}
+    for stem, kind in stems.items():
+        message = (
+            f"has no budget: python -m pipeline.replay PILOT --pilot {kind} --values V... --as "
+            f"{stem} sets all three on pilot recordings outside this sweep (docs/budgets.md)"
+        )
+        yield Problem(field=f"arms.{stem}_*", message=message)
 
 
 def _donors(spec: SweepSpec, name: str, donor: str | None) -> Iterator[Problem]:

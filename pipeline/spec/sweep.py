@@ -59,6 +59,8 @@ class SweepSpec:
     study: Runtime[PublishedStudy | None] = None
     """The published study that this sweep repeats; what differs is said at launch and in the
     report."""
+    calibrated: Runtime[tuple[str, ...]] = ()
+    """Arms that must have a budget: this sweep compares them at the same tokens."""
     pricing: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     cluster: Runtime[SiteSpec]
     max_attempts: Runtime[Count] = 3

@@ -4,6 +4,7 @@ Owns reading donors back and measuring them; which runs are donors is decided wh
 read, what a budget does to an arm in `pipeline.spec.budget`.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from pipeline.records.layout import Layout
@@ -11,7 +12,7 @@ from pipeline.records.plan import PlannedRun
 from pipeline.records.pruning import prunings_of
 from pipeline.records.rebuild import recorded_run
 from pipeline.records.run_record import RunRecord
-from pipeline.records.states import run_states
+from pipeline.records.states import States
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.budget import DonorBudget, Measured, donor_budget
 
@@ -23,6 +24,9 @@ class Donors:
         """Remember which runs are whose donors; nothing is read yet."""
         self._layout = layout
         self._donors = donors
+        self._lock = threading.Lock()
+        self._states = States(layout)
+        self._measured: dict[str, Measured] = {}
 
     def budget_of(self, planned: PlannedRun, arm: ArmSpec) -> DonorBudget | None:
         """Return the budget of one run, None for an arm that is matched to no other.
@@ -32,13 +36,20 @@ class Donors:
         """
         if arm.matched_to is None:
             return None
-        states = run_states(self._layout)
-        measured = []
-        for run_id in self._donors.get(planned.run_id, ()):
-            state = states.get(run_id)
-            if state is not None and not state.to_run:
-                measured.append(measured_from(recorded_run(self._layout, state)))
+        measured = self._finished(self._donors.get(planned.run_id, ()))
         return donor_budget(arm, measured, instance_id=planned.instance_id, seed=planned.seed)
+
+    def _finished(self, run_ids: Sequence[str]) -> list[Measured]:
+        """Return the finished ones of some donors; each is read once, journals where they grew."""
+        with self._lock:
+            unread = [run_id for run_id in run_ids if run_id not in self._measured]
+            states = self._states.refresh() if unread else {}
+            for run_id in unread:
+                state = states.get(run_id)
+                if state is not None and not state.to_run:
+                    run = recorded_run(self._layout, state)
+                    self._measured[run_id] = measured_from(run)
+            return [self._measured[run_id] for run_id in run_ids if run_id in self._measured]
 
 
 def measured_from(record: RunRecord) -> Measured:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.bootstrap import Estimate, seed_means
 from pipeline.analysis.figures import style
+from pipeline.analysis.figures.budgets import budget_points, solve_rate_against_tokens
 from pipeline.analysis.figures.context import context_growth, peak_contexts
 from pipeline.analysis.figures.distances import refetch_distances
 from pipeline.analysis.figures.forest import Panel, forest
@@ -93,6 +94,14 @@ def _group_figures(
             "dotted: the margin).",
         )
     yield from _cost_figures(study, group, styles, drawn)
+    budgets = budget_points(study.gate.treatments, group.group)
+    if budgets is not None:
+        yield drawn(
+            "budget_solve_rate",
+            solve_rate_against_tokens(budgets, styles),
+            "Solve rate against tokens: filled where an arm came to lie, hollow where its budget "
+            "asked it to. Arms are compared along the curve, not at one point.",
+        )
     if group.behaviour:
         yield drawn(
             "refetch_distance",
