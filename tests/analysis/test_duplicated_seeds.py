@@ -12,7 +12,7 @@ import pytest
 from pipeline.analysis.result_tables import ALL_TABLES
 from pipeline.analysis.study import opened_study
 from pipeline.analysis.synthetic.folder import write_sweep
-from pipeline.analysis.synthetic.truth import SyntheticSweep
+from pipeline.analysis.synthetic.truth import FOUNDING_ARMS, ArmTruth, SyntheticSweep
 from pipeline.records.columns import TABLES
 from pipeline.records.layout import Layout
 from pipeline.spec.analysis import AnalysisPlan
@@ -58,9 +58,17 @@ def sure_cells(results: Path) -> dict[tuple[str, int, str], Any]:
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_no_p_value_and_no_interval_moves(seeds: tuple[int, ...], tmp_path: Path):
-    sweep = SyntheticSweep(n_instances=40, seeds=seeds, mean_steps=15, seed=7)
+    grid = {
+        f"delete_{rate}": ArmTruth(
+            policy="deletion", parameters={"rate": rate / 100}, tokens=1 - rate / 200, prunes=True
+        )
+        for rate in (25, 75)
+    }
+    arms = {**FOUNDING_ARMS, **grid}
+    sweep = SyntheticSweep(n_instances=40, seeds=seeds, mean_steps=15, seed=7, arms=arms)
     write_sweep(sweep, tmp_path / "once", plan=AnalysisPlan(resamples=500))
     once = sure_cells(tmp_path / "once")
     twice = sure_cells(with_every_seed_twice(tmp_path / "once", tmp_path / "twice"))
     assert len(once) > 200
+    assert any(table == "grid_pairs" for table, *_ in once)
     assert twice == pytest.approx(once, nan_ok=True)
