@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.planning.estimate import hours_text
 from pipeline.planning.progress import FailedRun, Progress
 from pipeline.planning.situation import GpuHours, Situation
 from pipeline.records.plan import PlannedRun
@@ -132,8 +133,9 @@ def situation_view(now: Situation) -> RenderableType:
 
 def gpu_hours_line(hours: GpuHours) -> str:
     """Return what a sweep has used of GPUs, will use and may use, in one line."""
-    cap = "" if hours.cap is None else f", {hours.cap:,.1f} allowed"
-    return f"GPU-hours: {hours.used:,.1f} used, about {hours.left:,.1f} for what is open{cap}"
+    cap = "" if hours.cap is None else f", {hours_text(hours.cap)} allowed"
+    used, left = hours_text(hours.used), hours_text(hours.left)
+    return f"GPU-hours: {used} used, about {left} for what is open{cap}"
 
 
 def worker_line(worker: Mapping[str, Any]) -> str:

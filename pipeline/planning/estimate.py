@@ -76,9 +76,14 @@ def estimated(
     )
 
 
+def hours_text(hours: float) -> str:
+    """Return hours with as many digits as say something."""
+    return f"{hours:,.1f}" if hours >= 1 or hours == 0 else f"{hours:.2g}"
+
+
 def estimate_text(estimate: Estimate, *, used_gpu_hours: float = 0.0) -> str:
     """Return the estimate as the lines that `dry_run=true` prints."""
-    used = f" more than the {used_gpu_hours:,.1f} that are used" if used_gpu_hours else ""
+    used = f" more than the {hours_text(used_gpu_hours)} that are used" if used_gpu_hours else ""
     units = f", {estimate.service_units:,.0f} service units" if estimate.service_units else ""
     return (
         f"{estimate.n_runs:,} runs in {estimate.n_blocks:,} blocks, {estimate.n_jobs:,} jobs\n"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.host.slurm import JobState, ending
+from pipeline.planning.estimate import hours_text
 from pipeline.planning.history import History
 from pipeline.planning.job_log import ended_well, last_words, nothing_started, tail_of
 from pipeline.planning.preflight import MIN_FREE_BYTES
@@ -114,7 +115,8 @@ def _cut_short(spec: SweepSpec, past: History) -> Iterator[Finding]:
 def _hours(spec: SweepSpec, past: History) -> Iterator[Finding]:
     if past.todo and spec.max_gpu_hours is not None and past.used_gpu_hours >= spec.max_gpu_hours:
         yield Finding(
-            what=f"{past.used_gpu_hours:,.1f} GPU-hours are used, of {spec.max_gpu_hours:,.1f} "
+            what=f"{hours_text(past.used_gpu_hours)} GPU-hours are used, of "
+            f"{hours_text(spec.max_gpu_hours)} "
             "allowed (max_gpu_hours); workers begin nothing more",
             do="launch again with a higher cap, or leave it",
         )

@@ -40,7 +40,7 @@ def ended_well(text: str) -> bool:
 
 def nothing_started(text: str) -> str:
     """Return a worker's line on why it began nothing; empty where it has none."""
-    found = re.findall(r"(?m)^nothing started: .*", text)
+    found = re.findall(r"(?m)^nothing (?:more )?started: .*", text)
     return str(found[-1]) if found else ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
-from pipeline.planning.job_log import error_in, tail_of
+from pipeline.planning.job_log import error_in, nothing_started, tail_of
 from pipeline.planning.progress import Progress, progress_of, stopped_workers
 from pipeline.planning.slurm_site import JobRequest
 from pipeline.planning.submit import (
@@ -26,6 +26,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun, blocks_of
 from pipeline.records.states import RunState, States
+from pipeline.worker.loop import HOURS_USED
 
 POLL_S = 0.25
 STOP_GRACE_S = 20.0
@@ -98,6 +99,8 @@ def _rounds(
         if unfit:
             # Another round would hold the same conversation with the same server.
             raise StuckError(unfit[0])
+        if said == HOURS_USED:
+            raise StuckError(_stuck_text(layout, runs, states, phase, said))
         if _n_open(runs, states, phase) < before:
             idle_rounds = 0
             continue
@@ -134,7 +137,8 @@ def _one_round(
 
 
 def _last_words(job: Any) -> str:
-    return error_in(tail_of(job.paths.stdout) or "")
+    text = tail_of(job.paths.stdout) or ""
+    return error_in(text) or nothing_started(text)
 
 
 def _watched(

@@ -8,7 +8,7 @@ from pipeline.agent.scaffold import scaffold_for
 from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
-from pipeline.planning.estimate import Estimate
+from pipeline.planning.estimate import Estimate, hours_text
 from pipeline.planning.history import History
 from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
@@ -222,11 +222,12 @@ def _caps(spec: SweepSpec, estimate: Estimate, used_gpu_hours: float) -> Iterato
         )
     cap, needed = spec.max_gpu_hours, used_gpu_hours + estimate.gpu_hours
     if cap is not None and needed > cap:
-        used = f"{used_gpu_hours:,.1f} GPU-hours are used and " if used_gpu_hours else ""
+        used = f"{hours_text(used_gpu_hours)} GPU-hours are used and " if used_gpu_hours else ""
         yield Problem(
             field="max_gpu_hours",
             message=(
-                f"{used}about {estimate.gpu_hours:,.1f} GPU-hours are needed, {cap:,.1f} allowed "
+                f"{used}about {hours_text(estimate.gpu_hours)} GPU-hours are needed, "
+                f"{hours_text(cap)} allowed "
                 "for the whole sweep; raise the cap or cut the grid"
             ),
         )

@@ -43,13 +43,25 @@ class Usage:
         return not self.ended and self.age_s < LIVE_S
 
 
-def usage_of(layout: Layout) -> list[Usage]:
-    """Return what every worker attempt of the folder has used; what cannot be read is left out."""
+def usage_of(layout: Layout, ended: dict[str, Usage] | None = None) -> list[Usage]:
+    """Return what every worker attempt of the folder has used; what cannot be read is left out.
+
+    Args:
+        layout: the results folder.
+        ended: kept between calls by who asks often: attempts that have ended are not read again.
+    """
+    known = {} if ended is None else ended
     found = []
     for path in sorted(layout.usage.glob("*.json")):
+        if path.name in known:
+            found.append(known[path.name])
+            continue
         with contextlib.suppress(OSError, TypeError, ValueError):
             age_s = max(0.0, time.time() - path.stat().st_mtime)
-            found.append(Usage(**{**read_json(path), "age_s": age_s}))
+            usage = Usage(**{**read_json(path), "age_s": age_s})
+            found.append(usage)
+            if usage.ended:
+                known[path.name] = usage
     return found
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from pipeline.records.layout import Layout
-from pipeline.records.usage import usage_of
+from pipeline.records.usage import Usage, usage_of
 
 LOOK_EVERY_S = 20.0
 
@@ -36,6 +36,7 @@ class GpuBudget:
         self._layout, self._cap, self._run_s, self._now_s = layout, max_gpu_hours, run_s, now_s
         self._due_s = -1.0
         self._is_spent = False
+        self._ended: dict[str, Usage] = {}
 
     def is_spent(self) -> bool:
         """Return whether no run may be begun any more."""
@@ -48,6 +49,6 @@ class GpuBudget:
         return self._is_spent
 
     def _expected_gpu_hours(self) -> float:
-        usages = usage_of(self._layout)
+        usages = usage_of(self._layout, self._ended)
         begun_s = self._run_s()
         return sum(u.gpu_hours + u.is_live * u.gpus * begun_s / 3600 for u in usages)

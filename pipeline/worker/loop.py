@@ -30,6 +30,7 @@ ABORT_GRACE_S = 3.0
 DISK_PATIENCE_S = 900.0
 """How long a result waits in memory for a full disk."""
 DISK_RETRY_S = 2.0
+HOURS_USED = "nothing more started: the sweep's max_gpu_hours are used; launch with a higher cap"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +109,7 @@ class WorkLoop:
         if self._fatal is not None:
             raise self._fatal
         if self.stopped_by is Stop.GPU_HOURS:
-            say("nothing started: the sweep's max_gpu_hours are used; launch with a higher cap")
+            say(HOURS_USED)
         elif not self._deadline.may_start():
             say(
                 f"nothing started: {self._deadline.room_s:.0f} s are left for it, and one is "
@@ -143,6 +144,8 @@ class WorkLoop:
             self._take(self._slots.wait(POLL_S if self._slots.n_busy else LINGER_POLL_S))
         if self._fatal is not None:
             raise self._fatal
+        if self.stopped_by is Stop.GPU_HOURS:
+            say(HOURS_USED)
         if self.stopped_by is None and not self._deadline.may_start():
             # The last run ended too late for another one: the warning need not be waited for.
             self.stopped_by = Stop.TIME_LIMIT

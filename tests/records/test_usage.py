@@ -101,3 +101,15 @@ def test_the_folder_is_looked_at_now_and_then_only(tmp_path: Path) -> None:
     assert not budget.is_spent()
     clock[0] = 20.0
     assert budget.is_spent()
+
+
+def test_attempts_that_have_ended_are_read_once(tmp_path: Path) -> None:
+    layout, ended = Layout(tmp_path), dict[str, Usage]()
+    write(layout, "old", seconds=3600, ended=True)
+    write(layout, "new", seconds=60, ended=False)
+    first = usage_of(layout, ended)
+    layout.usage_file("old").write_text("no longer looked at")
+    write(layout, "new", seconds=90, ended=False)
+    again = usage_of(layout, ended)
+    assert [u.seconds for u in first] == [60, 3600]
+    assert [u.seconds for u in again] == [90, 3600]
