@@ -18,6 +18,7 @@ EXAMPLES = {
     "pipeline/agent/plain/scaffold.py",
     "pipeline/benchmarks/checks/format.py",
     "conf/arm/keep_errors.yaml",
+    "tests/context/test_keep_errors.py",
     "conf/sweep/mine.yaml",
     "conf/pricing/mine.yaml",
     "conf/arms/budgets.yaml",
