@@ -10,11 +10,12 @@ million lines.
 
 import re
 from functools import lru_cache
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from pipeline.shell.facts import facts_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NUMBERING = r"^(?:(?:[\w./+@-]+[:-])?\d+[:-]|\s*\d+\t)"
 """`path:12:`, `12:`, grep's context form `12-`, and `   12<tab>`."""
@@ -45,8 +46,11 @@ def share_seen(later: frozenset[str], earlier: frozenset[str]) -> float:
     return len(later & earlier) / len(later) if later else 0.0
 
 
-def comparable(lines: pa.Array, *, numbered: bool) -> pa.Array:
+def comparable(lines: "pa.Array", *, numbered: bool) -> "pa.Array":
     """Return each line of a batch as it is compared; empty where it does not count."""
+    # Policies need the lines of single texts only, and every door imports the policies.
+    import pyarrow.compute as pc
+
     if numbered:
         lines = pc.replace_substring_regex(lines, _NUMBERING, "", max_replacements=1)
     return pc.utf8_rtrim(lines, _SPACE)
