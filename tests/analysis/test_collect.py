@@ -66,17 +66,26 @@ def test_outputs_that_a_sham_cleanup_chose_count_as_pruned_for_regret(sweep: Pat
     assert np.isnan(hazard_of_arm(sweep, "full_history").pruned_rate)
 
 
-def test_reading_in_small_parts_finds_the_same(pristine: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "bounds",
+    [{"MAX_BATCH_MESSAGES": 500}, {"MAX_BATCH_BYTES": 20_000, "_PIECE_BYTES": 3000}],
+    ids=["messages", "bytes"],
+)
+def test_reading_in_small_parts_finds_the_same(
+    pristine: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int]
+):
     whole = behaviour_of(pristine)
-    monkeypatch.setattr(collect, "MAX_BATCH_MESSAGES", 500)
+    for name, bound in bounds.items():
+        monkeypatch.setattr(collect, name, bound)
     parts = behaviour_of(pristine)
+    assert len(set(parts.run_ids)) == len(parts.run_ids)
     assert sorted(parts.run_ids) == sorted(whole.run_ids)
     assert parts.refetches.num_rows == whole.refetches.num_rows
     order = [parts.run_ids.index(run_id) for run_id in whole.run_ids]
     for name in ("kept_at_risk", "pruned_events"):
         assert getattr(parts.hazard, name)[order] == pytest.approx(getattr(whole.hazard, name))
     for name, values in whole.columns.items():
-        assert parts.columns[name].sum() == values.sum()
+        assert parts.columns[name][order].tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.records import part_file
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.grade_record import ServerSample
 from pipeline.records.journal import Journal, scan
@@ -267,6 +269,34 @@ def test_a_compaction_stopped_at_any_write_ends_in_the_same_tables(
         compact(layout)
         assert [rows(layout, name) for name in names] == expected
     assert stops > 8
+
+
+def test_parts_in_many_row_groups_hold_the_same_rows_and_keep_those_of_a_damaged_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [full_run(f"r{number}", finished_at=float(number)) for number in range(6)]
+    whole, split = Layout(tmp_path / "whole"), Layout(tmp_path / "split")
+    for layout in (whole, split):
+        journal_with(layout, "w0", *runs).close()
+    compact(whole)
+    monkeypatch.setattr(part_file, "ROW_GROUP_BYTES", 1500)
+    compact(split)
+    path = split.table_part("messages", "w0")
+    assert pq.ParquetFile(path).num_row_groups > 3
+    names = ("runs", "calls", "messages", "plan_events")
+    expected = [rows(whole, name) for name in names]
+    assert [rows(split, name) for name in names] == expected
+    # Everything but the last frame is lost; its rows, and those in the tables already, stay.
+    journal = split.journal("w0")
+    offset = max(row["journal_offset"] for row in rows(split, "runs"))
+    with journal.open("r+b") as file:
+        file.write(b"x" * (offset - 10))
+        file.seek(0, 2)
+        file.write(b"grown")
+    compact(split)
+    order = itemgetter("run_id", "message_index")
+    assert sorted(rows(split, "messages"), key=order) == sorted(expected[2], key=order)
+    assert not list(split.root.rglob("*.tmp"))
 
 
 def test_an_empty_folder_has_empty_tables(layout: Layout) -> None:
