@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.grading.harness import eval_script, grade_log, grade_patch, official
 from pipeline.records.failure import GradeClass, SandboxError
+from pipeline.records.patch import patch_text
 from tests.grading.conftest import DATA, FolderSandbox
 
 PatchOf = Callable[[Callable[[Path], None]], str]
@@ -285,3 +286,13 @@ def test_a_script_is_made_for_every_one_of_the_500_real_rows(verified) -> None:
     assert len(scripts) == 500
     assert all(s.startswith("#!/bin/bash\nset -uxo pipefail\n") for s in scripts)
     assert all("SWEBENCH_TEST_EXIT_CODE=$?" in s for s in scripts)
+
+
+def test_a_patch_in_another_encoding_is_applied_byte_for_byte(sandbox, row) -> None:
+    patch = (
+        b"diff --git a/greeting.txt b/greeting.txt\n--- a/greeting.txt\n+++ b/greeting.txt\n"
+        b"@@ -1 +1,2 @@\n-good bye\n+hello\n+caf\xe9\n"
+    )
+    grade = graded(sandbox, row, patch_text(patch))
+    assert grade.grade_class is GradeClass.RESOLVED
+    assert (Path(sandbox.workdir) / "greeting.txt").read_bytes() == b"hello\ncaf\xe9\n"
