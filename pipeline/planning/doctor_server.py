@@ -67,6 +67,19 @@ def _cache_checks(model: ModelSpec, probe: CacheProbe) -> list[Check]:
             f"lcp_block_tokens would be counted in blocks of {counted_in}, the server has {block}"
         )
         return [warn("cache", found, f"model.serve.block_size={block}")]
+    if probe.cache_mode not in ("plain", "unknown") and probe.as_expected is not None:
+        interval = probe.state_interval_tokens
+        kept = f"every {interval} tokens" if interval else "at the end of each prompt only"
+        edited = next((call for call in probe.calls if call.what == "edited"), probe.calls[-1])
+        found = (
+            f"a hybrid ({probe.cache_mode}) that should keep its state {kept}: of an edited history"
+            f" {edited.cached_tokens or 0:,} of {edited.lcp_tokens or 0:,} common tokens are"
+            f" cached, {probe.expected(edited) or 0:,} expected (calls.lcp_state_tokens)"
+        )
+        if probe.as_expected:
+            return [ok("cache", found)]
+        fix = f"model.serve.state_interval_tokens: a multiple of the block ({block}), or none"
+        return [warn("cache", found, fix)]
     if probe.follows_prefix is False:
         fix = "read costs from the report's `reported` rows"
         return [warn("cache", "less is cached than the common prefix of prompts", fix)]

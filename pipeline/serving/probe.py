@@ -51,7 +51,9 @@ class CacheProbe:
     cache_mode: str
     """`plain`, the mode in which a hybrid model's states are kept (`align`), or `unknown`."""
     max_num_batched_tokens: int | None
-    """Of the model's config: a hybrid's state is kept at the end of such a chunk."""
+    """Of the model's config."""
+    state_interval_tokens: int | None = None
+    """Of the model's config: so often a hybrid's state is kept within a prompt; None: never."""
     calls: tuple[ProbeCall, ...]
 
     @property
@@ -66,6 +68,29 @@ class CacheProbe:
             for call in known
         )
 
+    def expected(self, call: ProbeCall) -> int | None:
+        """Return what the config lets one expect of a prompt's cached tokens; None without ids.
+
+        Plain attention has the common prefix in whole blocks. A hybrid goes on from a state: one at
+        the last whole block of an earlier prompt, or at an interval, within that prefix.
+        """
+        if call.lcp_tokens is None or self.block_tokens is None:
+            return None
+        if self.cache_mode == "plain":
+            return call.lcp_tokens // self.block_tokens * self.block_tokens
+        before = self.calls[: self.calls.index(call)]
+        ends = [c.prompt_tokens // self.block_tokens * self.block_tokens for c in before]
+        kept = max((end for end in ends if end <= call.lcp_tokens), default=0)
+        interval = self.state_interval_tokens
+        return max(kept, call.lcp_tokens // interval * interval) if interval else kept
+
+    @property
+    def as_expected(self) -> bool | None:
+        """Whether every prompt had at least what the config promises; None where none can tell."""
+        known = [(c.cached_tokens, self.expected(c)) for c in self.calls]
+        pairs = [(cached or 0, wanted) for cached, wanted in known if wanted is not None]
+        return all(cached >= wanted for cached, wanted in pairs) if pairs else None
+
     def text(self) -> str:
         """Return it in a few lines, for people."""
         lines = [
@@ -74,7 +99,8 @@ class CacheProbe:
         ]
         lines += [
             f"  {call.what:<9} {call.prompt_tokens:>7,} tokens: {_or_unknown(call.cached_tokens)} "
-            f"cached, {_or_unknown(call.lcp_tokens)} in the common prefix"
+            f"cached, {_or_unknown(self.expected(call))} expected, "
+            f"{_or_unknown(call.lcp_tokens)} in the common prefix"
             for call in self.calls
         ]
         verdict = {
@@ -134,6 +160,7 @@ def edited_history_probe(
         block_tokens=_number(config.get("block_size")),
         cache_mode="plain" if mode in ("none", "None") else mode,
         max_num_batched_tokens=model.serve.max_num_batched_tokens,
+        state_interval_tokens=model.serve.state_interval_tokens,
         calls=tuple(calls),
     )
 

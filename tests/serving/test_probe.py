@@ -1,5 +1,7 @@
 """The edited-history probe, against the simulated server, whose cache is plain and exact."""
 
+from dataclasses import replace
+
 from pipeline.serving.client import HttpCompleter
 from pipeline.serving.probe import CacheProbe, ProbeCall, conversation, edited_history_probe
 from pipeline.serving.sim import SimConfig, serve
@@ -43,6 +45,20 @@ def test_it_says_whether_the_server_follows_the_common_prefix():
     assert "upper bound" in lossy.text()
     assert probe_of(call("fresh", 0, None)).follows_prefix is None
     assert probe_of(call("edited", None, 5), block=None).follows_prefix is None
+
+
+def test_a_hybrid_is_expected_to_go_on_from_a_state_within_the_prefix():
+    calls = [call("fresh", 0, 0), call("again", 992, 999), call("edited", 0, 500)]
+    plain = probe_of(*calls)
+    assert [plain.expected(c) for c in calls] == [0, 992, 480]
+    assert plain.as_expected is False
+    at_the_end = probe_of(*calls, mode="align")
+    assert [at_the_end.expected(c) for c in calls] == [0, 992, 0]
+    assert at_the_end.as_expected is True
+    at_intervals = replace(at_the_end, state_interval_tokens=96)
+    assert at_intervals.expected(calls[2]) == 480
+    assert at_intervals.as_expected is False
+    assert "480 expected" in at_intervals.text()
 
 
 def test_every_turn_of_the_conversation_is_unlike_the_others():
