@@ -1,6 +1,7 @@
 """Write a results folder's records in the forms that others read.
 
 traj: mini-SWE-agent trajectories, which its inspector opens and `ingest` reads back without loss.
+atif: ATIF trajectories for other viewers, which `ingest` reads back without loss too.
 preds: SWE-bench predictions, one file a cell (agent, model, arm, seed).
 reports: the files of the official harness: report.json, patch.diff and test_output.txt of every
     graded run, and a summary MODEL.RUN.json a cell.
@@ -13,9 +14,11 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.compact import NoSweepError, compact_door
 from pipeline.host.files import replace_bytes
+from pipeline.records.atif_export import atif_from_record
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.foreign.files import SUFFIX
@@ -27,19 +30,33 @@ from pipeline.records.official_reports import write_reports
 from pipeline.records.package import write_dataset, write_package
 from pipeline.records.predictions import cell_name, write_predictions
 from pipeline.records.rebuild import all_run_tables, record_from, tool_lists
+from pipeline.records.run_record import RunRecord
 
 
 def _traj(layout: Layout, out: Path) -> str:
+    n_files = _write_runs(layout, out, SUFFIX, mini_from_record)
+    return f"{n_files} trajectories in {out}; look at them with: mini-extra inspector {out}"
+
+
+def _atif(layout: Layout, out: Path) -> str:
+    n_files = _write_runs(layout, out, ".json", atif_from_record)
+    return f"{n_files} trajectories in {out}, of the format ATIF"
+
+
+def _write_runs(
+    layout: Layout, out: Path, suffix: str, form: Callable[[RunRecord], dict[str, Any]]
+) -> int:
+    """Write one file a run, in a folder a cell; return how many."""
     tools, n_files = tool_lists(layout), 0
     for tables in all_run_tables(layout):
         record = record_from(tables, tools)
-        path = out / file_name(cell_name(tables.run)) / f"{file_name(record.run_id)}{SUFFIX}"
+        path = out / file_name(cell_name(tables.run)) / f"{file_name(record.run_id)}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(mini_from_record(record), ensure_ascii=False)
+        text = json.dumps(form(record), ensure_ascii=False)
         # Bytes of a patch that are no UTF-8 become JSON's escapes.
         replace_bytes(path, text.encode(errors="backslashreplace"))
         n_files += 1
-    return f"{n_files} trajectories in {out}; look at them with: mini-extra inspector {out}"
+    return n_files
 
 
 def _preds(layout: Layout, out: Path) -> str:
@@ -77,6 +94,7 @@ def _package(layout: Layout, out: Path) -> str:
 
 FORMATS: dict[str, Callable[[Layout, Path], str]] = {
     "traj": _traj,
+    "atif": _atif,
     "preds": _preds,
     "reports": _reports,
     "hf": _hf,

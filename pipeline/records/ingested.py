@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.records.atif_export import record_from_atif_export
 from pipeline.records.foreign.files import runs_in
 from pipeline.records.foreign.instances import task_sha256
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -127,7 +128,9 @@ def _records_of(
 def _exported(path: Path) -> RunRecord | None:
     """Return the record that this project exported into the file, if it did."""
     data = json.loads(path.read_bytes())
-    return record_from_export(data) if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping):
+        return None
+    return record_from_export(data) or record_from_atif_export(data)
 
 
 def _check_task(run: ForeignRun, path: Path, tasks: dict[str, tuple[str, str]]) -> None:
