@@ -10,6 +10,7 @@ import dataclasses
 import json
 import sys
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from pipeline.spec.run import Cell, run_id
 from pipeline.spec.sweep import SweepSpec
 
 GOLDEN = Path(__file__).parent / "golden"
+FIRST = GOLDEN / "first"
+"""What the first version locked, and the ids its runs have. Nothing here is ever written again."""
 IDS = GOLDEN / "run_ids.json"
 PINS = GOLDEN / "pins.json"
 FIELDS = GOLDEN / "hashed_fields.json"
@@ -32,12 +35,12 @@ LOCKED = ("arms", "full500", "demo_smollm2")
 """Sweeps whose resolved configuration is kept: every policy, a vLLM model, the text agent."""
 
 
-def run_ids(spec: SweepSpec) -> dict[str, str]:
-    """Return the run id of every cell of `spec` on the golden row."""
+def run_ids(spec: SweepSpec, methods: Mapping[str, int] | None = None) -> dict[str, str]:
+    """Return the run id of every cell of `spec` on the golden row, under a lock's methods."""
     (row,) = load_rows(GOLDEN / "rows.jsonl")
     return {
         f"{cell.model.name} {cell.arm.name} {cell.seed}": run_id(
-            cell, cell.digest, row, row_sha256(row)
+            cell, cell.digest_under(methods), row, row_sha256(row)
         )
         for cell in cells_of(spec)
     }

@@ -109,6 +109,13 @@ def test_what_a_lock_held_leads_to_the_ids_that_its_runs_have(name):
     assert freeze.run_ids(parsed(SweepSpec, renamed(locked))) == freeze.golden(freeze.IDS)[name]
 
 
+@pytest.mark.parametrize("name", freeze.LOCKED)
+def test_a_lock_of_the_first_version_still_leads_to_the_runs_it_locked(name):
+    locked = yaml.safe_load((freeze.FIRST / f"{name}.yaml").read_text())
+    spec = parsed(SweepSpec, renamed(locked))
+    assert freeze.run_ids(spec, {}) == freeze.golden(freeze.FIRST / "run_ids.json")[name]
+
+
 @pytest.mark.parametrize("name", sorted(freeze.golden(freeze.IDS)))
 def test_a_sweep_of_conf_gives_the_ids_that_finished_runs_have(name):
     assert name in known("sweep"), f"conf/sweep/{name}.yaml is gone: its folders cannot be resumed"
