@@ -22,7 +22,6 @@ EXAMPLES = {
     "conf/sweep/mine.yaml",
     "conf/pricing/mine.yaml",
     "conf/arms/budgets.yaml",
-    "tests/context/test_keep_errors.py",
     "tests/test_rules.py",
     "conf/site/mine.yaml",
     "conf/cluster/NAME.yaml",
