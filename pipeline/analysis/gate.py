@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipeline.analysis.gate_runs import shrunk_prompts, with_runs
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tally import TallyRow, tally_of
 from pipeline.analysis.treatment import ArmTreatment, mistreated, treatments_of
@@ -72,6 +73,7 @@ def checked(
         *_mixed(connection),
         *_mixed_images(connection),
         *_other_images(connection, image_digests or {}),
+        *shrunk_prompts(connection),
         *_idle_arms(connection, acting_arms),
         *mistreated(treatments, baseline_arms),
         *_grades(tally, n_graded=n_graded, n_ungraded=n_ungraded),
@@ -89,7 +91,7 @@ def checked(
                 )
             )
     return Gate(
-        problems=tuple(found),
+        problems=tuple(with_runs(connection, found)),
         tally=tuple(tally),
         treatments=tuple(treatments),
         n_ungraded=n_ungraded,

@@ -12,3 +12,5 @@ class Problem:
     remedy: str
     blocks: bool = True
     """False: a note that every reader should see, which refuses nothing."""
+    runs: tuple[str, ...] = ()
+    """Ids of the runs that it counts, where it counts runs."""

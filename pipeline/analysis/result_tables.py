@@ -15,6 +15,7 @@ from pipeline.analysis.detail_tables import (
     saving_rows,
     window_rows,
 )
+from pipeline.analysis.gate_runs import TABLE as GATE_RUNS
 from pipeline.analysis.outcomes import METRICS
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.table_columns import Row, estimate_columns, identity, rate_columns
@@ -152,6 +153,15 @@ def tally_rows(study: Study) -> list[Row]:
     ]
 
 
+def gate_run_rows(study: Study) -> list[Row]:
+    """Return every run that one of the gate's counts is about."""
+    return [
+        {"problem": problem.code, "run_id": run_id}
+        for problem in study.gate.problems
+        for run_id in problem.runs
+    ]
+
+
 def treatment_rows(study: Study) -> list[Row]:
     """Return what became of each arm's treatment: runs by verdict, and edits."""
     return [
@@ -252,6 +262,7 @@ ALL_TABLES = {
     "contrasts": contrast_rows,
     "arms": arm_rows,
     "tally": tally_rows,
+    GATE_RUNS: gate_run_rows,
     "treatment": treatment_rows,
     "budgets": budget_rows,
     "unpaired": unpaired_rows,

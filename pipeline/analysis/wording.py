@@ -71,7 +71,7 @@ def verdict(contrast: Contrast) -> str:
     if (cost := contrast.caching_cost) is not None and not isnan(cost.ratio.value):
         parts.append(f"cost ratio {ratio(cost.ratio)} with {cost.prices} prices ({cost.view} view)")
     if contrast.solve is None:
-        parts.append("solve rate unknown, since nothing is graded")
+        parts.append("solve rate unknown, since no pair has two grades")
     else:
         parts.append(f"solve rate {_solve_words(contrast)}")
     sentence = "; ".join(parts)
@@ -83,7 +83,10 @@ def verdict(contrast: Contrast) -> str:
 def _tokens_words(tokens: Estimate) -> str:
     if isnan(tokens.value):
         return "input tokens cannot be compared"
-    change = f"{abs(1 - tokens.value) * 100:.0f}% {'fewer' if tokens.value < 1 else 'more'}"
+    share = f"{abs(1 - tokens.value) * 100:.0f}%"
+    change = f"{share} {'fewer' if tokens.value < 1 else 'more'}"
+    if share == "0%":
+        change = "as many" if tokens.value == 1 else "about as many"
     if isnan(tokens.low):
         tasks = "one task" if tokens.n_instances == 1 else f"{tokens.n_instances} tasks"
         return f"{change} input tokens on {tasks}, too few to say anything about others"

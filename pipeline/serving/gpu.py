@@ -8,9 +8,11 @@ GPUs here.
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 BINDING = "pynvml"
+_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 Answer = TypeVar("Answer")
 
@@ -32,6 +34,29 @@ def gpu_sample(env: Mapping[str, str]) -> GpuSample | None:
 def pids_on_gpus(env: Mapping[str, str]) -> frozenset[int]:
     """Return the processes that hold memory on the job's GPUs, as far as the driver tells."""
     return _asked(env, _pids) or frozenset()
+
+
+def missing_gpus(env: Mapping[str, str], needed: int) -> str | None:
+    """Return what is wrong where this job has fewer GPUs than `needed`; None where it has them.
+
+    Devices that only the driver could name count as there: a library that is missing or does not
+    answer proves nothing, unless no device file of NVIDIA's or AMD's exists either.
+    """
+    if needed == 0:
+        return None
+    seen = _asked(env, lambda _, handles: len(handles))
+    if seen is None:
+        hidden = env.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1", "NoDevFiles")
+        if not hidden and any(path.exists() for path in _DEVICE_FILES):
+            return None
+        seen = 0
+    if seen >= needed:
+        return None
+    has = "no GPU" if seen == 0 else f"{seen} of the {needed} GPUs that the model needs"
+    return (
+        f"this job has {has}; ask for them with cluster.rollout.gres=gpu:{needed} (and a partition "
+        "that has them), or choose a model with n_gpus: 0"
+    )
 
 
 def _sample(nvml: Any, handles: Sequence[Any]) -> GpuSample:

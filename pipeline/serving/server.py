@@ -24,7 +24,8 @@ from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
 from pipeline.serving.connections import fetched
-from pipeline.serving.gpu import pids_on_gpus
+from pipeline.serving.finding import ServerUnfitError
+from pipeline.serving.gpu import missing_gpus, pids_on_gpus
 from pipeline.serving.metrics import has_requests, metrics_text, sample_of, tokens_done
 from pipeline.serving.parts import CHECKOUT
 from pipeline.serving.ports import Lane, is_listening, take_lane
@@ -92,6 +93,9 @@ class VllmServer:
         self._failure: str | None = None
         self._watcher: threading.Thread | None = None
         self._unwatch = threading.Event()
+        lacking = missing_gpus(env, model.n_gpus)
+        if lacking is not None:
+            raise ServerUnfitError(lacking)
         # Of this server alone: compiled kernels that servers shared have been corrupted.
         self._cache = owned_folder(CACHE_PREFIX, scratch)
         try:

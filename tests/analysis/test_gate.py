@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.gate import Gate, checked, refusal
+from pipeline.analysis.gate_runs import RUNS_OF, shrunk_prompts
 from pipeline.analysis.tables import open_tables
 from pipeline.records.layout import Layout
 
@@ -69,6 +71,52 @@ def test_a_damaged_sweep_is_refused_with_a_remedy(
     assert all(row.adds_up for row in gate.tally)
     problem = next(p for p in gate.problems if p.code == code)
     assert problem.remedy in refusal(gate)
+    if code in RUNS_OF:
+        assert problem.runs
+        assert problem.runs[0] in problem.sentence
+
+
+def test_a_count_names_its_first_runs_and_the_table_with_all(sweep: Path):
+    edit_table(sweep, "grades", lambda rows: rows[5:])
+    gate = gate_of(sweep)
+    (problem,) = [p for p in gate.problems if p.code == "half_graded"]
+    assert len(problem.runs) == 5
+    assert ", ".join(problem.runs[:3]) in problem.sentence
+    assert problem.runs[3] not in problem.sentence
+    assert "tables/gate_runs.csv" in problem.sentence
+
+
+Step = tuple[str, int, str | None]
+"""Kind, prompt tokens, view edits of a call."""
+
+
+@pytest.mark.parametrize(
+    ("calls", "marked"),
+    [
+        ([("step", 100, None), ("step", 200, None), ("step", 150, None)], True),
+        ([("step", 100, None), ("step", 200, None), ("step", 250, None)], False),
+        ([("step", 200, None), ("step", 150, "{}")], False),
+        ([("step", 200, None), ("cleanup", 210, "{}"), ("step", 150, None)], False),
+        ([("step", 200, "{}"), ("step", 150, None)], True),
+        ([("step", 200, None), ("summary", 50, None), ("step", 250, None)], False),
+        ([("step", 200, None), ("step", None, None), ("step", 150, None)], True),
+    ],
+)
+def test_a_prompt_that_shrank_without_an_edit_marks_its_run(calls: list[Step], marked: bool):
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE done AS SELECT 'r1' AS run_id, 'live' AS evidence, "
+        "0 AS template_dropped_tokens"
+    )
+    connection.execute(
+        "CREATE TABLE calls (run_id TEXT, call_index INT, kind TEXT, prompt_tokens INT, "
+        "view_edits TEXT)"
+    )
+    rows = [("r1", at, *call) for at, call in enumerate(calls)]
+    connection.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?)", rows)
+    assert bool(list(shrunk_prompts(connection))) == marked
+    connection.execute("UPDATE done SET template_dropped_tokens = 7")
+    assert list(shrunk_prompts(connection)) == []
 
 
 def test_an_instance_graded_in_two_images_is_refused(sweep: Path):
@@ -115,7 +163,7 @@ def test_infrastructure_failures_stand_apart_from_runs_that_never_ran(sweep: Pat
     edit_table(sweep, "runs", lambda rows: changed(0, failure_class="infra_node")(rows[1:]))
     gate = gate_of(sweep)
     sentence = next(p.sentence for p in gate.problems if p.code == "missing_runs")
-    assert sentence == ("2 of 192 planned runs have no result (1 failed on our side, 1 never ran)")
+    assert "2 of 192 planned runs have no result (1 failed on our side, 1 never ran)" in sentence
 
 
 def test_repeated_run_ids_are_seen_because_the_tally_does_not_add_up(sweep: Path):

@@ -1,12 +1,16 @@
 """GPUs through NVIDIA's library: one of its shape in its place, and the real one where it is."""
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from pipeline.host.environment import environment
-from pipeline.serving.gpu import BINDING, GpuSample, gpu_sample, pids_on_gpus
+from pipeline.serving.finding import ServerUnfitError
+from pipeline.serving.gpu import BINDING, GpuSample, gpu_sample, missing_gpus, pids_on_gpus
+from pipeline.serving.server import VllmServer
+from pipeline.spec.model import ModelSpec
 
 NAMES = ("GPU-a", "GPU-b", "GPU-c")
 
@@ -95,3 +99,35 @@ def test_a_real_gpu_is_seen():
     assert sample is not None
     assert 0.0 <= sample.util <= 1.0
     assert sample.mem_bytes > 0
+
+
+# --- before a server is started ------------------------------------------------------------------
+@pytest.mark.usefixtures("library")
+def test_a_job_with_enough_gpus_lacks_nothing() -> None:
+    assert missing_gpus({}, 3) is None
+    assert missing_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, 2) is None
+    assert missing_gpus({"CUDA_VISIBLE_DEVICES": ""}, 0) is None
+
+
+@pytest.mark.usefixtures("library")
+def test_a_job_with_too_few_gpus_is_told_what_to_ask_for() -> None:
+    said = missing_gpus({"CUDA_VISIBLE_DEVICES": "0"}, 2)
+    assert said is not None
+    assert "1 of the 2 GPUs" in said
+    assert "cluster.rollout.gres=gpu:2" in said
+
+
+@pytest.mark.parametrize("named", ["", "-1", "NoDevFiles"])
+@pytest.mark.usefixtures("library")
+def test_a_job_without_a_gpu_is_told_so(named: str) -> None:
+    said = missing_gpus({"CUDA_VISIBLE_DEVICES": named}, 1)
+    assert said is not None
+    assert "this job has no GPU" in said
+
+
+def test_no_server_is_started_where_its_gpus_are_not(tmp_path: Path) -> None:
+    model = ModelSpec(name="m", kind="vllm", repo="r", n_gpus=1)
+    env = environment() | {"CUDA_VISIBLE_DEVICES": ""}
+    with pytest.raises(ServerUnfitError, match="no GPU"):
+        VllmServer(model, log=tmp_path / "server.log", env=env, node="here")
+    assert not (tmp_path / "server.log").exists()
