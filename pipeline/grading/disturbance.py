@@ -25,10 +25,10 @@ _FROM_OUTSIDE = (
 """Signals by which a machine, its scheduler or a user ends a process."""
 
 _SIGNAL_OF = {
-    # A shell's status for a killed child, and what Python's `sys.exit(-signal)` makes of it.
-    status: number
-    for number in _FROM_OUTSIDE
-    for status in (128 + number, 256 - number)
+    # A shell's status for a killed child.
+    **{128 + number: number for number in _FROM_OUTSIDE},
+    # What Python's `sys.exit(-signal)` makes of it. 255 and 254 are how many programs fail.
+    **{256 - number: number for number in (signal.SIGKILL, signal.SIGTERM)},
 }
 
 _KILLED_CHILD = re.compile(

@@ -77,13 +77,16 @@ def test_an_installation_that_is_killed_is_our_failure_even_where_the_tests_pass
     assert_ours(grade, "of the evaluation script was ended from outside (Killed)")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("bash -c 'kill -SEGV $$'", 139), ("bash -c 'kill -ABRT $$'", 134), ("(exit 255)", 255)],
+)
 def test_a_crash_of_the_tests_is_the_patchs(
-    sandbox: FolderSandbox, row: dict[str, Any], patch_of: PatchOf
+    sandbox: FolderSandbox, row: dict[str, Any], patch_of: PatchOf, command: str, code: int
 ) -> None:
-    crashed = with_tests(row, "bash -c 'kill -SEGV $$'")
-    grade = grade_patch(sandbox, crashed, patch_of(greet), timeout_s=60)
+    grade = grade_patch(sandbox, with_tests(row, command), patch_of(greet), timeout_s=60)
     assert grade.grade_class is GradeClass.UNRESOLVED
-    assert grade.test_exit_code == 139
+    assert grade.test_exit_code == code
 
 
 def test_what_tests_print_cannot_pass_for_a_kill(
