@@ -27,17 +27,20 @@ def call(arguments: str, name: str = "prune_observations") -> str:
 @pytest.mark.parametrize(
     ("reply", "numbers"),
     [
-        (call('{"ids": [1, 5]}'), [1, 5]),
-        (call('{"ids": []}'), []),
-        (call('{"ids": [1'), []),
-        (call('{"note": "x"}'), []),
-        (call('{"ids": ["a"]}'), []),
-        (call('{"ids": [2]}', name="bash"), []),
-        ("no JSON", []),
+        (("", call('{"ids": [1, 5]}')), (1, 5)),
+        (("", call('{"ids": [1, "x", 5]}')), (1, 5)),
+        (("", call('{"ids": []}')), ()),
+        (("", call('{"ids": [1')), ()),
+        (("", call('{"note": "x"}')), ()),
+        (("", call('{"ids": [2]}', name="bash")), ()),
+        (("prune_observations 3 5", None), (3, 5)),
+        ((None, None), ()),
     ],
 )
-def test_a_cleanups_choice_is_read_or_counts_as_none(reply: str, numbers: list[int]):
-    assert chosen_numbers(reply) == numbers
+def test_a_cleanups_choice_is_read_as_the_policy_reads_it(
+    reply: tuple[str | None, str | None], numbers: tuple[int, ...]
+):
+    assert chosen_numbers(*reply) == numbers
 
 
 def behaviour_of(results: Path) -> collect.Behaviour:

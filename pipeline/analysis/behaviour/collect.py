@@ -4,7 +4,6 @@ Messages are by far the largest table, so they are read one file at a time and n
 What comes out is one row a run and one row a re-fetch.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,14 @@ from pipeline.analysis.behaviour.refetch import (
 )
 from pipeline.analysis.behaviour.regret import Hazard, hazard_of, stacked
 from pipeline.records.columns import MESSAGES
+from pipeline.records.json_columns import tool_calls_from
 from pipeline.records.lock import REBUILD, damaged_files_named
 from pipeline.records.schema import schema_of
 from pipeline.shell.facts import facts_of
 from pipeline.shell.kinds import Kind
 from pipeline.shell.leaks import fetches_from_network, looks_at_other_commits, named_commit
 from pipeline.spec.analysis import RefetchSource
+from pipeline.views.prune_tool import prune_answer
 
 MAX_BATCH_MESSAGES = 240_000
 """Messages held at once, half of them outputs."""
@@ -114,8 +115,8 @@ def collected(
 
 
 _CHOICES = """
-SELECT c.run_id, c.step_index, c.reply_tool_calls FROM calls c JOIN done d USING (run_id)
-WHERE c.kind = 'cleanup' AND c.reply_tool_calls IS NOT NULL AND d.n_pruned = 0
+SELECT c.run_id, c.step_index, c.reply, c.reply_tool_calls FROM calls c JOIN done d USING (run_id)
+WHERE c.kind = 'cleanup' AND d.n_pruned = 0
 ORDER BY c.run_id, c.call_index
 """
 
@@ -127,23 +128,15 @@ def _choices(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[int, int]]
     nothing.
     """
     chosen: dict[str, dict[int, int]] = defaultdict(dict)
-    for run_id, step_index, reply in connection.execute(_CHOICES).fetchall():
-        for number in chosen_numbers(reply):
+    for run_id, step_index, *answer in connection.execute(_CHOICES).fetchall():
+        for number in chosen_numbers(*answer):
             chosen[run_id].setdefault(number, step_index)
     return chosen
 
 
-def chosen_numbers(reply_tool_calls: str) -> list[int]:
-    """Return the output numbers that a cleanup's tool calls name; none where they are unusable."""
-    numbers: list[int] = []
-    try:
-        for call in json.loads(reply_tool_calls):
-            arguments = json.loads(call["function"]["arguments"])
-            if call["function"]["name"] == "prune_observations":
-                numbers += [int(i) for i in arguments["ids"]]
-    except (ValueError, KeyError, TypeError):
-        return []
-    return numbers
+def chosen_numbers(reply: str | None, reply_tool_calls: str | None) -> tuple[int, ...]:
+    """Return the output numbers that a cleanup's answer names, as the policy itself reads them."""
+    return prune_answer(reply or "", tool_calls_from(reply_tool_calls)).ids
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterator[pa.Table]:
