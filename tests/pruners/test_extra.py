@@ -1,5 +1,6 @@
 """What a line pruner lacks is said before anything starts, with what to do."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline import pruners
 from pipeline.arms.full_history import FullHistory
+from pipeline.arms.line_pruning import LinePruning
 from pipeline.arms.rag import Rag
 from pipeline.arms.swe_pruner import SwePruner
+from pipeline.arms.table import KINDS
 from pipeline.protocols import PrunerError
 from pipeline.pruners import extra
 from pipeline.pruners.extra import missing_parts
@@ -113,3 +117,14 @@ def test_launching_and_working_import_no_pytorch_before_an_arm_needs_it() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+KINDS_OF_PRUNERS = sorted(k for k, arm in KINDS.items() if issubclass(arm, LinePruning))
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_PRUNERS)
+def test_every_line_pruner_is_loaded_from_the_module_of_its_kind(kind: str) -> None:
+    """Read and not imported: most of these modules need PyTorch."""
+    tree = ast.parse((Path(pruners.__path__[0]) / f"{kind}.py").read_text())
+    loaders = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "load"]
+    assert [[a.arg for a in loader.args.args] for loader in loaders] == [["spec", "models"]]
