@@ -25,8 +25,8 @@ def checkout(tmp_path):
     return tmp_path / "checkout"
 
 
-def launch(checkout, results):
-    argv = [sys.executable, *command(results, *SWEEP)[1:]]
+def launch(checkout, results, *overrides):
+    argv = [sys.executable, *command(results, *SWEEP, *overrides)[1:]]
     return subprocess.run(
         argv, cwd=checkout, capture_output=True, text=True, timeout=240, check=False
     )
@@ -57,6 +57,21 @@ def test_a_finished_sweep_has_nothing_to_do_after_a_science_field_was_added(chec
     assert again.returncode == 0, again.stderr
     assert read_plan(layout.plan) == planned
     assert layout.journal_paths() == journals
+
+
+def test_a_finished_sweep_has_nothing_to_do_after_the_rules_of_an_arm_changed(checkout, tmp_path):
+    results = tmp_path / "results"
+    assert launch(checkout, results).returncode == 0
+    layout = Layout(results)
+    planned, journals = read_plan(layout.plan), layout.journal_paths()
+    add_field(checkout, "METHOD = 99")
+    again = launch(checkout, results)
+    assert again.returncode == 0, again.stderr
+    assert read_plan(layout.plan) == planned
+    assert layout.journal_paths() == journals
+    more = launch(checkout, results, "seeds=[0,1]")
+    assert more.returncode != 0
+    assert "full_history: its rules changed, method 1 -> 99" in more.stderr
 
 
 def test_a_field_added_without_a_pin_is_refused_and_nothing_runs_twice(checkout, tmp_path):

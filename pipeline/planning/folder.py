@@ -15,6 +15,7 @@ from pipeline.planning.prepare import Prepared
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Extension, Lock, lock_text, read_lock, read_rows, rows_bytes
 from pipeline.records.plan import PlannedRun, plan_bytes, read_plan
+from pipeline.records.states import run_states
 
 Opened = Literal["new", "relocked", "resumed", "extended"]
 """`relocked`: locked before with other settings, and nothing was submitted since."""
@@ -46,9 +47,14 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
             f"{layout.root} holds the sweep {locked.spec.name!r}, not {sweep.lock.spec.name!r}; "
             "name another folder with results=DIR"
         )
-    changes = list(science_changes(locked, sweep.lock))
+    settings = list(science_changes(locked, sweep.lock))
+    changes = [*locked.changed_rules, *settings]
     if changes and not _was_submitted(layout):
         return "relocked", sweep
+    planned = read_plan(layout.plan)
+    if changes and not settings and _is_finished(layout, planned, sweep.runs):
+        # Whatever the rules are now, nothing is left to be made by them.
+        return "resumed", replace_spec(sweep, locked, planned, layout)
     if changes:
         raise FolderError(
             f"{layout.root} was locked with other settings; refused, since its runs would not "
@@ -56,13 +62,22 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
             + "\n".join(f"  {change}" for change in changes)
             + "\nUndo the change, or launch into a new folder with results=DIR."
         )
-    planned = read_plan(layout.plan)
     known = {run.run_id for run in planned}
     added = [run for run in sweep.runs if run.run_id not in known]
     _refuse_twins(planned, added)
     if not added:
         return "resumed", replace_spec(sweep, locked, planned, layout)
     return "extended", _extended(sweep, locked, planned, added, layout)
+
+
+def _is_finished(
+    layout: Layout, planned: Sequence[PlannedRun], wanted: Sequence[PlannedRun]
+) -> bool:
+    """Return whether every wanted run is planned, and every planned one has its result."""
+    if not set(map(_place, wanted)) <= set(map(_place, planned)):
+        return False
+    states = run_states(layout, [run.run_id for run in planned])
+    return not any(states[run.run_id].to_run for run in planned)
 
 
 def _refuse_twins(planned: Sequence[PlannedRun], added: Sequence[PlannedRun]) -> None:
@@ -131,7 +146,6 @@ def replace_spec(
 
 def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
     """Yield what of the locked science `new` changes or removes, one line each."""
-    yield from locked.changed_rules
     yield from _differences(science_of(locked.spec), science_of(new.spec), "")
     for name, seeds in _seeds_by_arm(locked).items():
         gone = seeds - _seeds_by_arm(new).get(name, seeds)
