@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipeline.analysis.counts import count_problems
 from pipeline.analysis.gate_runs import shrunk_prompts, with_runs
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tally import TallyRow, tally_of
@@ -70,6 +71,7 @@ def checked(
         *_twins(connection),
         *_silent_runs(connection),
         *_unknown_endings(connection),
+        *count_problems(connection),
         *_mixed(connection),
         *_mixed_images(connection),
         *_other_images(connection, image_digests or {}),

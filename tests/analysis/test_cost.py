@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.analysis.contrasts import Draws
 from pipeline.analysis.cost import ArmBill, bills, price_sweep, usage_of
+from pipeline.analysis.counts import count_problems
 from pipeline.analysis.outcomes import Group, groups_of
 from pipeline.analysis.study import opened_study
 from pipeline.analysis.synthetic.folder import write_sweep
@@ -179,6 +180,22 @@ def test_more_cached_than_prompt_tokens_never_make_a_negative_price(two_arms: Pa
     rewritten(two_arms, lambda r: {**r, "lcp_tokens": 10_000})
     _, found = group_and_bills(two_arms, CACHING, "exact")
     assert found["full_history"].total == pytest.approx(0.1 * 300 + 5 * 20)
+
+
+def test_impossible_and_unknown_counts_are_named_and_refuse_nothing(two_arms: Path):
+    rewritten(two_arms, lambda r: {**r, "cached_tokens": 500} if r["call_index"] else r)
+    with open_tables(two_arms) as connection:
+        (found,) = count_problems(connection)
+    assert found.code == "impossible_counts"
+    assert "3 calls of 2 runs" in found.sentence
+    assert not found.blocks
+    rewritten(
+        two_arms,
+        lambda r: {**r, "cached_tokens": None, "prompt_tokens": r["call_index"] or None},
+    )
+    with open_tables(two_arms) as connection:
+        codes = {problem.code: problem.sentence for problem in count_problems(connection)}
+    assert "2 of 5 answered calls have no token counts, in 2 runs" in codes["unknown_counts"]
 
 
 def test_writes_and_time_to_live_are_billed_call_by_call(two_arms: Path):

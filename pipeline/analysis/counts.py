@@ -1,0 +1,41 @@
+"""Token counts that are impossible or unknown, pointed out since sums cap or omit them."""
+
+from collections.abc import Iterator
+
+import duckdb
+
+from pipeline.analysis.problem import Problem
+
+_IMPOSSIBLE = """
+SELECT count(*), count(DISTINCT run_id) FROM calls JOIN done USING (run_id)
+WHERE greatest(cached_tokens, lcp_tokens) > prompt_tokens
+"""
+_UNKNOWN = """
+SELECT count(*) FILTER (prompt_tokens IS NULL), count(*),
+  count(DISTINCT run_id) FILTER (prompt_tokens IS NULL)
+FROM calls JOIN done USING (run_id)
+WHERE prompt_tokens IS NOT NULL OR error IS NULL OR reply IS NOT NULL
+"""
+"""Of the calls that were answered."""
+
+
+def count_problems(connection: duckdb.DuckDBPyConnection) -> Iterator[Problem]:
+    """Yield what the token counts of calls leave in doubt; nothing of it refuses the sweep."""
+    n, n_runs = connection.execute(_IMPOSSIBLE).fetchall()[0]
+    if n:
+        yield Problem(
+            code="impossible_counts",
+            sentence=f"{n} calls of {n_runs} runs report more cached than prompt tokens;"
+            " they are priced as all cached",
+            remedy="look at the server's usage fields: these runs' costs are too low",
+            blocks=False,
+        )
+    unknown, answered, n_runs = connection.execute(_UNKNOWN).fetchall()[0]
+    if unknown:
+        yield Problem(
+            code="unknown_counts",
+            sentence=f"{unknown} of {answered} answered calls have no token counts, in {n_runs}"
+            " runs; sums are over the others",
+            remedy="runs.n_counted_calls beside n_calls says which runs count too little",
+            blocks=False,
+        )
