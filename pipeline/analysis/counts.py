@@ -7,13 +7,13 @@ import duckdb
 from pipeline.analysis.problem import Problem
 
 _IMPOSSIBLE = """
-SELECT count(*), count(DISTINCT run_id) FROM calls JOIN done USING (run_id)
+SELECT count(*), count(DISTINCT run_id) FROM calls SEMI JOIN done USING (run_id)
 WHERE greatest(cached_tokens, lcp_tokens) > prompt_tokens
 """
 _UNKNOWN = """
 SELECT count(*) FILTER (prompt_tokens IS NULL), count(*),
   count(DISTINCT run_id) FILTER (prompt_tokens IS NULL)
-FROM calls JOIN done USING (run_id)
+FROM calls SEMI JOIN done USING (run_id)
 WHERE prompt_tokens IS NOT NULL OR error IS NULL OR reply IS NOT NULL
 """
 """Of the calls that were answered."""

@@ -47,9 +47,9 @@ RUNS_OF = {
     "wall_limit": "SELECT run_id FROM done WHERE failure_class = 'limit_time'",
     "window": "SELECT run_id FROM done WHERE failure_class = 'limit_context'",
     "shrunk_prompts": SHRUNK,
-    "impossible_counts": "SELECT DISTINCT run_id FROM calls JOIN done USING (run_id) "
+    "impossible_counts": "SELECT DISTINCT run_id FROM calls SEMI JOIN done USING (run_id) "
     "WHERE greatest(cached_tokens, lcp_tokens) > prompt_tokens",
-    "unknown_counts": "SELECT DISTINCT run_id FROM calls JOIN done USING (run_id) "
+    "unknown_counts": "SELECT DISTINCT run_id FROM calls SEMI JOIN done USING (run_id) "
     "WHERE prompt_tokens IS NULL AND (error IS NULL OR reply IS NOT NULL)",
 }
 """Problem to the runs that it counts."""
