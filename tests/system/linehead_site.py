@@ -30,7 +30,7 @@ torch.manual_seed(0)
 head = LineHead(config["hidden_size"])
 torch.nn.init.normal_(head.lengths.weight, std=0.5)
 save_head(Path(sys.argv[2]), head, {
-    "backbone": "random", "architectures": config["architectures"],
+    "backbone": Path(sys.argv[1]).name, "revision": None, "architectures": config["architectures"],
     "hidden_size": config["hidden_size"], "head": asdict(HeadSettings()), "threshold": 0.5,
 })
 """

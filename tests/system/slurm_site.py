@@ -147,7 +147,7 @@ class Sweep:
         self.scratch = folder / "scratch"
         where = (f"results={self.layout.root}", f"cluster.scratch={self.scratch}")
         grading = ["grade=false"] if grade_here else []
-        self.words = [*SWEEP, *ON_SLURM, *where, *grading, *overrides]
+        self.words = words_of(*SWEEP, *ON_SLURM, *where, *grading, *overrides)
 
     def launch(self, *overrides: str) -> int:
         """Go through the door; return its exit status."""

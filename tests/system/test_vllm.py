@@ -20,6 +20,7 @@ import pytest
 from pipeline import doctor
 from pipeline.host.environment import environment
 from pipeline.host.proctable import ProcessStat, all_processes
+from pipeline.planning.doctor import Level
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.client import HttpCompleter, RetryPolicy
 from pipeline.serving.metrics import cache_config_of, metrics_text, sample_of
@@ -184,10 +185,11 @@ def test_doctor_shows_how_a_running_server_caches_an_edited_history(
     server: VllmServer, capsys: pytest.CaptureFixture[str]
 ):
     words = ["--server", server.base_url, *vllm_site.overrides("tiny")]
-    assert doctor.main(words) == 0
+    # Weights drawn at random end no tool call, which is a warning; the cache is what counts here.
+    assert doctor.main(words) < doctor.STATUS[Level.FAIL]
     said = capsys.readouterr().out
     assert "prefix cache: plain, block 32 tokens, max_num_batched_tokens 16384" in said
-    assert "what is cached is the common prefix in whole blocks" in said
+    assert "the common prefix, in whole blocks" in said
     # Counting in blocks that are not the server's would be wrong without anyone noticing.
     assert doctor.main([*words, "--json", "model.serve.block_size=16"]) == 1
     printed = json.loads(capsys.readouterr().out)
