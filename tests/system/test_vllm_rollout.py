@@ -12,17 +12,18 @@ from pipeline.host.process import run_command
 from pipeline.host.proctable import all_processes
 from pipeline.records.layout import Layout
 from tests.system import vllm_site
+from tests.words import words_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def launch(results: Path, sweep: str, n_steps: int, *overrides: str) -> str:
-    argv = [
-        *(sys.executable, "-m", "pipeline.launch", f"+sweep={sweep}", f"results={results}"),
-        *("seeds=[0]", "instances.ids=[toy__ledger-1]", f"agent.step_limit={n_steps}"),
-        f"cluster.scratch={results.parent / 'scratch'}",
+    words = words_of(
+        *(f"+sweep={sweep}", f"results={results}", "seeds=[0]", f"agent.step_limit={n_steps}"),
+        *("instances.ids=[toy__ledger-1]", f"cluster.scratch={results.parent / 'scratch'}"),
         *overrides,
-    ]
+    )
+    argv = [sys.executable, "-m", "pipeline.launch", *words]
     done = run_command(argv, timeout_s=800, env=environment(), cwd=vllm_site.CHECKOUT)
     assert done.returncode == 0, done.text
     return done.text
