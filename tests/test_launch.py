@@ -246,7 +246,7 @@ def test_a_changed_science_field_is_refused_and_nothing_is_touched(undisturbed):
     lock = (results / "sweep.lock.yaml").read_bytes()
     refused = launch(results, "agent.step_limit=9")
     assert refused.returncode == 2
-    assert "agent.step_limit: 250 -> 9" in refused.stderr
+    assert "agents.mini.step_limit: 250 -> 9" in refused.stderr
     assert (results / "sweep.lock.yaml").read_bytes() == lock
 
 
