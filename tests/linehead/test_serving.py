@@ -190,12 +190,10 @@ def test_a_head_of_another_backbone_is_refused(head, served, hidden_size):
 def engine(*, head=True, untested=False, **more):
     """Return what is read of vLLM's configuration; tests/system reads a real one."""
     extra = {"head": "folder", **({"allow_untested": True} if untested else {})}
-    given = {"stages": 1, "parallel": 1, "eager": True, "v2": False, "drafts": None, **more}
+    given = {"stages": 1, "eager": True, "v2": False, "drafts": None, **more}
     return SimpleNamespace(
         kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra if head else None),
-        parallel_config=SimpleNamespace(
-            pipeline_parallel_size=given["stages"], tensor_parallel_size=given["parallel"]
-        ),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=given["stages"]),
         model_config=SimpleNamespace(enforce_eager=given["eager"]),
         speculative_config=given["drafts"],
         use_v2_model_runner=given["v2"],
@@ -203,7 +201,6 @@ def engine(*, head=True, untested=False, **more):
 
 
 UNTESTED = {
-    "--tensor-parallel-size 1": {"parallel": 2},
     "--enforce-eager": {"eager": False},
     "VLLM_USE_V2_MODEL_RUNNER=0": {"v2": True},
     "no speculative decoding": {"drafts": object()},
@@ -218,8 +215,8 @@ def test_what_nobody_compared_is_refused_unless_it_is_allowed(needed, changed):
 
 
 def test_everything_that_is_missing_is_named_at_once():
-    with pytest.raises(HeadMismatchError, match="size 1, --enforce-eager, VLLM_USE_V2"):
-        check_supported(engine(parallel=2, eager=False, v2=True))
+    with pytest.raises(HeadMismatchError, match="only with --enforce-eager, VLLM_USE_V2"):
+        check_supported(engine(eager=False, v2=True))
 
 
 def test_pipeline_stages_are_refused_whatever_is_allowed_and_so_is_a_server_without_a_head():

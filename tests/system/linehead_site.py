@@ -92,16 +92,17 @@ def engine_words(head: Path, architecture: str) -> dict[str, Any]:
 
 
 def sweep_words(
-    head: Path, architecture: str, python_path: str, *, cache_mb: int = 128
+    head: Path, architecture: str, python_path: str, *, cache_mb: int = 128, **variables: str
 ) -> list[str]:
     """Return the overrides of a sweep whose server has `head` on its model."""
     flags = ["--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(cache_mb << 20)]
     for name, value in engine_words(head, architecture).items():
         flags += [f"--{name}", json.dumps(value)]
+    env = ", ".join(f"{k}: '{v}'" for k, v in {"PYTHONPATH": python_path, **variables}.items())
     quoted = ",".join(f"'{flag}'" for flag in flags)
     return [
         f"model.serve.flags=[{quoted}]",
-        f"model.serve.env={{PYTHONPATH: '{python_path}'}}",
+        f"model.serve.env={{{env}}}",
         "model.serve.dtype=float32",
     ]
 

@@ -212,7 +212,6 @@ def test_engines_in_which_nobody_compared_scores_are_refused_with_the_flag_that_
     ngram = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}
     cases = {
         "plain": plain,
-        "parallel": {**plain, "tensor_parallel_size": 2},
         "stages": {**plain, "pipeline_parallel_size": 2},
         "graphs": {**plain, "enforce_eager": False},
         "drafts": {**plain, "speculative_config": ngram},
@@ -223,12 +222,26 @@ def test_engines_in_which_nobody_compared_scores_are_refused_with_the_flag_that_
     )
     line = next(line for line in printed.splitlines() if line.startswith("TOLD "))
     told = json.loads(line.removeprefix("TOLD "))
-    assert set(told) == {"parallel", "stages", "graphs", "drafts", "no head"}
-    assert "--tensor-parallel-size 1; add that, or" in told["parallel"]
+    assert set(told) == {"stages", "graphs", "drafts", "no head"}
     assert "--pipeline-parallel-size 1" in told["stages"]
-    assert "--enforce-eager" in told["graphs"]
+    assert "--enforce-eager; add that, or" in told["graphs"]
     assert "no speculative decoding" in told["drafts"]
     assert "docs/linehead.md" in told["no head"]
+
+
+def test_scores_of_a_model_on_two_ranks_equal_those_of_transformers(
+    tmp_path: Path, python_path: str, require: Callable[..., None]
+) -> None:
+    """After its last layer every rank of a tensor-parallel model has the whole hidden state."""
+    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
+    head = linehead_site.random_head("tiny", tmp_path / "head", python_path)
+    words = linehead_site.sweep_words(
+        # One core a rank: vLLM binds ranks to memory nodes otherwise, of which there may be one.
+        *(head, "Qwen3ForCausalLM", python_path),
+        VLLM_CPU_OMP_THREADS_BIND="0|1",
+    )
+    for running in served("tiny", [*words, "model.serve.tensor_parallel=2"], tmp_path):
+        assert "largest difference" in compared(running, "tiny", head, python_path)
 
 
 def test_scores_equal_those_of_transformers_on_real_weights(

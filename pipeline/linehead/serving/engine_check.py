@@ -36,7 +36,6 @@ def check_supported(vllm_config: Any) -> None:
     if head_settings(vllm_config).get("allow_untested"):
         return
     untested = {
-        "--tensor-parallel-size 1": parallel.tensor_parallel_size > 1,
         "--enforce-eager": not vllm_config.model_config.enforce_eager,
         "VLLM_USE_V2_MODEL_RUNNER=0": bool(getattr(vllm_config, "use_v2_model_runner", False)),
         "no speculative decoding": vllm_config.speculative_config is not None,
