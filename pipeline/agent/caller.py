@@ -154,7 +154,7 @@ class Caller:
             self._anchor = (reply.prompt_tokens, shown, sent.message_count)
         return reply
 
-    def amend(self, *, error: str | None, reply: ChatReply) -> None:
+    def amend(self, *, error: str | None, reply: ChatReply, ignored_ids: str | None = None) -> None:
         """Keep an answer that enters no history on the record of the last call."""
         self.calls[-1] = replace(
             self.calls[-1],
@@ -162,6 +162,7 @@ class Caller:
             reply=reply.content,
             reply_reasoning=reply.reasoning,
             reply_tool_calls=kept_calls(reply.tool_calls),
+            ignored_ids=ignored_ids,
         )
 
     def keep_server_answer(self, answer: Mapping[str, Any]) -> None:

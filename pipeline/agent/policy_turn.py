@@ -14,6 +14,7 @@ from pipeline.protocols import ChatReply, LinePruner
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.json_columns import json_text
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, Policy
+from pipeline.views.prune_tool import ignored_in, prune_answer
 from pipeline.views.trajectory import Edit
 from pipeline.views.walk import Walk
 
@@ -96,7 +97,11 @@ class PolicyTurn:
             )
         except ContextOverflowError:
             return AuxReply(kind=request.kind, content="", call_index=self._last_call)
-        self._caller.amend(error=None, reply=reply)
+        ignored = None
+        if request.kind is CallKind.CLEANUP:
+            answer = prune_answer(reply.content, reply.tool_calls)
+            ignored = json_text(ignored_in(answer, request.ids))
+        self._caller.amend(error=None, reply=reply, ignored_ids=ignored)
         return AuxReply(
             kind=request.kind,
             content=reply.content,

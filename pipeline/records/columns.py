@@ -89,6 +89,7 @@ RUNS = Table(
             "pruned_tokens", "int", "tokens", "Of these, as shown just before; placeholders not off"
         ),
         _C("n_cleanups", "int", "calls", "Cleanup calls that were answered"),
+        _C("n_ignored_ids", "int", "", "Ids that cleanups named in vain (calls.ignored_ids)"),
         _C("n_format_errors", "int", "calls", "Replies that could not be carried out"),
         _C("n_calls_as_text", "int", "calls", "Of these, with a tool call as text and none as one"),
         _C("retry_tokens", "int", "tokens", "Prompt tokens of requests repeated for our failures"),

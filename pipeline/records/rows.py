@@ -65,6 +65,7 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "n_pruned": len(prunings),
         "pruned_tokens": sum(p.tokens for p in prunings.values()),
         "n_cleanups": len(cleanups),
+        "n_ignored_ids": sum(len(json.loads(c.ignored_ids or "[]")) for c in cleanups),
         "n_format_errors": n_format_errors(calls),
         "n_calls_as_text": n_calls_as_text(calls),
         "retry_tokens": sum(c.retry_tokens for c in record.calls),

@@ -107,6 +107,13 @@ class CallRecord:
     ] = None
     reply_reasoning: Annotated[str | None, Kept("Its reasoning, likewise")] = None
     reply_tool_calls: tuple[ToolCall, ...] = ()
+    ignored_ids: Annotated[
+        str | None,
+        Kept(
+            "What a cleanup's answer named in vain: ids not offered, words that are no id",
+            json=True,
+        ),
+    ] = None
     server_answer: Annotated[
         str | None, Kept("What a policy asked the server beside, and the answer", json=True)
     ] = None

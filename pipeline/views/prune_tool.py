@@ -6,7 +6,7 @@ When its call is forced is the cleanup turn's to say.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,6 +85,11 @@ class PruneAnswer:
     note: str = ""
     unusable: tuple[str, ...] = ()
     """What could not be read, in the model's own words, shortened."""
+
+
+def ignored_in(answer: PruneAnswer, offered: Collection[int]) -> list[str]:
+    """Return what an answer named in vain: ids that were not offered, and words that are no id."""
+    return [*(str(number) for number in answer.ids if number not in offered), *answer.unusable]
 
 
 def tool_choice(mode: str) -> str | dict[str, Any]:

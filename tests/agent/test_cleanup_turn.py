@@ -1,5 +1,7 @@
 """The cleanup turn as the server meets it: where it rides, what it costs, what it leaves."""
 
+import json
+
 import pytest
 
 from pipeline.arms.plan_prune import PlanPrune
@@ -135,6 +137,13 @@ def test_an_unusable_answer_prunes_nothing_and_the_run_goes_on(answer):
     assert PLACEHOLDER not in str(requests)
     assert outcome.failure_class is FailureClass.OK
     assert len(outcome.calls) == 8
+
+
+def test_what_it_names_in_vain_is_recorded_with_the_call():
+    """Offered were 1 and 2: 3 is of the newest turn, 99 of nothing, and a word is no id."""
+    outcome, _ = run(PRUNE, says("", call("prune_observations", ids=[1, 3, 99, "two"])))
+    assert json.loads(outcome.calls[4].ignored_ids) == ["3", "99", "two"]
+    assert [call.ignored_ids for call in outcome.calls if call.kind == "step"] == [None] * 7
 
 
 def test_completing_the_last_step_asks_nothing():

@@ -201,6 +201,7 @@ def _run_columns(
         "n_pruned": n_pruned,
         "pruned_tokens": n_pruned * 300,
         "n_cleanups": summed(calls.is_cleanup),
+        "n_ignored_ids": np.zeros(n, dtype=np.int64),
         "n_format_errors": np.zeros(n, dtype=np.int64),
         "n_calls_as_text": np.zeros(n, dtype=np.int64),
         "loop": np.zeros(n, dtype=bool),
