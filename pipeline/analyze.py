@@ -21,7 +21,7 @@ from pipeline.records.layout import Layout
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.analyze",
         description="Analyse a results folder: tables, figures and one HTML report.",

@@ -50,7 +50,7 @@ def compact_door(results: Path) -> CompactionReport:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.compact", description=__doc__)
     parser.add_argument("results", type=Path, help="the results folder")
     options = parser.parse_args(arguments)

@@ -46,7 +46,7 @@ STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.doctor",
         description=__doc__,

@@ -15,7 +15,7 @@ from pipeline.records.lock import LockError, read_lock
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.drain", description=__doc__)
     parser.add_argument("results", type=Path, help="the results folder")
     options = parser.parse_args(arguments)

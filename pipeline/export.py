@@ -103,7 +103,7 @@ FORMATS: dict[str, Callable[[Layout, Path], str]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.export",
         description=__doc__,

@@ -39,7 +39,7 @@ REFUSALS = (LockError, DatasetError, StuckError, SandboxError, DiskError, ClaimE
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.grade",
         description=__doc__,

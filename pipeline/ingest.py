@@ -30,7 +30,7 @@ from pipeline.worker.cache_account import ServerCache, with_cache_account
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.ingest",
         description=__doc__,

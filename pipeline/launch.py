@@ -65,7 +65,7 @@ then: launch again without submit=false"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     console = Console(highlight=False, soft_wrap=True)
     if not arguments or {"-h", "--help"} & set(arguments):
         console.print(__doc__, markup=False)

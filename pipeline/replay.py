@@ -92,7 +92,7 @@ class Done:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
         return _replay(options)

@@ -30,7 +30,7 @@ from pipeline.records.lock import LockError, read_lock
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.show",
         description=__doc__,

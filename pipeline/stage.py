@@ -29,7 +29,7 @@ from pipeline.spec.sweep import BenchmarkSpec, SweepSpec
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))

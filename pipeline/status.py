@@ -31,7 +31,7 @@ from pipeline.records.states import States
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.status", description=__doc__)
     parser.add_argument("results", type=Path, help="the results folder")
     parser.add_argument("--watch", action="store_true", help="keep showing until it is over")

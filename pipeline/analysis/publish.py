@@ -1,4 +1,4 @@
-"""Writes what a study found: tables, figures, and the report. The one entry point for doors.
+"""Writes what a study found: tables, figures, and the report. The one entry point for commands.
 
 Everything lands in one folder (`RESULTS/report` unless another is named):
 

@@ -32,7 +32,7 @@ _ACHIEVED: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """What an arm was to come to beside what it came to, tokens, means over its runs."""
+    """An arm's requested and achieved budget, in tokens: means over its runs."""
 
     measure: str
     parameter: str

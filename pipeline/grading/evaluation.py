@@ -68,7 +68,7 @@ def evaluated(
 ) -> Grade:
     """Return the grade of the first environment in which the package could be installed.
 
-    Where the installation does not fail for want of the network, that is the first, as ever.
+    The first attempt counts unless the installation fails because there is no network.
 
     Raises:
         SandboxError: a sandbox broke.

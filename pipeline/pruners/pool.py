@@ -1,4 +1,4 @@
-"""The door of this room: the line pruner of an arm, loaded once for all runs of a worker.
+"""The entry point of this package: the line pruner of an arm, loaded once for all runs of a worker.
 
 Arms that use the same model in the same way share it. What a pruner's libraries raise on an output
 becomes a `PrunerError` here, so that one output is shown whole and the run goes on.

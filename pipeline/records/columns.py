@@ -62,7 +62,7 @@ _PLACE = (
 
 RUNS = Table(
     name="runs",
-    doc="One row a run that finished, the infrastructure failures that nothing has replaced too.",
+    doc="One row per finished run, including infrastructure failures that have not been run again.",
     writer="worker (rollout), ingest",
     parts=False,
     columns=(

@@ -1,6 +1,6 @@
 """The name of every file in a results folder, and nothing about what is inside.
 
-One place knows the names, so that a worker on a node, a door on the login node and a reader on a
+One place knows the names, so that a worker on a node, a command on the login node and a reader on a
 laptop cannot disagree about them. The folder is described in docs/records.md.
 """
 
@@ -71,7 +71,7 @@ class Layout:
 
     @property
     def compaction_claim(self) -> Path:
-        """Held by the one door that compacts."""
+        """Held by the one command that compacts."""
         return self.claims / "compaction.claim"
 
     @property
@@ -134,7 +134,7 @@ class Layout:
         """The log called `name`."""
         return self.logs / f"{file_name(name)}.log"
 
-    # --- what doors write ---
+    # --- what commands write ---
     @property
     def tables(self) -> Path:
         """The Parquet tables."""

@@ -1,8 +1,8 @@
 """The lock: what a results folder was launched with, written before its first run.
 
-`sweep.lock.yaml` is readable and complete: workers, doors and the analysis take the configuration
-from it and from nowhere else. The rows of the instances lie beside it, so that a folder can be
-graded again when the dataset file is gone.
+`sweep.lock.yaml` is readable and complete: workers, commands and the analysis take their
+configuration from it and from nowhere else. The rows of the instances lie beside it, so that a
+folder can be graded again when the dataset file is gone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ from pipeline.records.schema import schema_of, table_of
 
 ZSTD_LEVEL = 12
 ROW_GROUP_BYTES = 64 << 20
-"""Of text, before it is packed. Files that are smaller have one row group, as ever."""
+"""Of text, before it is packed. Smaller files have one row group."""
 
 
 class PartFile:

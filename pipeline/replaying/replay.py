@@ -2,7 +2,7 @@
 
 The recorded behaviour is held fixed: the same commands, the same outputs, whatever the arm would
 have shown. So replay prices an arm's views exactly and says nothing about what the agent would have
-done differently. Files, price lists and printing are the door's (`pipeline.replay`).
+done differently. Files, price lists and printing belong to the command `pipeline.replay`.
 
 Prompt sizes are the server's where the recording has them: what the offline counter misses at the
 first call (tool list, template) is a fixed part of every prompt, and every message has the size by

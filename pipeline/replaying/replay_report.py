@@ -1,7 +1,7 @@
 """Replayed arms as sums: the row of one trajectory under one arm, and the table of all.
 
 Costs are summed call by call, since a short cached prefix may be billed in full. Text only; where
-it goes is the door's.
+it goes is the command's choice.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.host.files import is_disk_full, remove_tree
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.records.failure import DiskError, SandboxError
-from pipeline.sandbox import kin
+from pipeline.sandbox import process_tree
 
 _NAME = re.compile(r"sandbox-(?P<pid>\d+)-(?P<start_ticks>\d+)-[0-9a-f]{8}")
 _FULL_BYTES = 16 << 20
@@ -96,8 +96,10 @@ def _end_leftovers(folder: Path) -> None:
         pid, start_ticks = (folder / "shell").read_text().split()
         shell = ProcessIdentity(int(pid), int(start_ticks))
         if is_alive(shell):
-            kin.kill_until_gone(lambda: kin.family([shell.pid]), spared=[shell.pid])
-            kin.kill_process(shell)
+            process_tree.kill_until_gone(
+                lambda: process_tree.family([shell.pid]), spared=[shell.pid]
+            )
+            process_tree.kill_process(shell)
     with suppress(OSError):
         namespace = (folder / "namespace").read_text()
-        kin.kill_until_gone(lambda: kin.namespace_members(namespace), spared=[])
+        process_tree.kill_until_gone(lambda: process_tree.namespace_members(namespace), spared=[])

@@ -20,7 +20,7 @@ from pipeline.host.process import ProcessIdentity
 from pipeline.host.proctable import ProcessStat
 from pipeline.protocols import CommandResult
 from pipeline.records.failure import SandboxError
-from pipeline.sandbox import folders, kin
+from pipeline.sandbox import folders, process_tree
 from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.resident_script import RUNNER
@@ -119,7 +119,7 @@ class Resident:
         self._shell.launch(["bash", f"{control}/runner", control, *how])
         if self._read_reply(time.monotonic() + self._limits.start_timeout_s) != b"ready\n":
             raise SandboxError(f"the sandbox's shell did not start: {self._shell.log_tail()}")
-        self._infrastructure = kin.identities(kin.family(self._shell.roots()))
+        self._infrastructure = process_tree.identities(process_tree.family(self._shell.roots()))
         self._shell.ready()
 
     def silence(self, *, mend_locale: bool) -> None:
@@ -268,31 +268,35 @@ class Resident:
         most = self._limits.processes
         # To tell commands apart takes a look at every process: too long in a fork bomb, which
         # goes with all that the sandbox's commands have running.
-        crowded = len(kin.family(roots, at_most=most)) > most
+        crowded = len(process_tree.family(roots, at_most=most)) > most
 
         def members() -> Sequence[ProcessStat]:
             if not crowded:
-                return kin.command_family(roots, self._number, spared=self._infrastructure)
-            everyone = kin.family(roots, at_most=most)
-            return [stat for stat in everyone if not kin.identities([stat]) & self._infrastructure]
+                return process_tree.command_family(roots, self._number, spared=self._infrastructure)
+            everyone = process_tree.family(roots, at_most=most)
+            return [
+                stat
+                for stat in everyone
+                if not process_tree.identities([stat]) & self._infrastructure
+            ]
 
-        gone = kin.kill_until_gone(members, spared=holders)
+        gone = process_tree.kill_until_gone(members, spared=holders)
         until = time.monotonic() + _REPLY_AFTER_KILL_S
         while gone and (reply := self._read_reply(until)):
             if _code_in(reply, self._number) is not None:
                 return KILLED, limit
         if not gone:
             # What forks faster than we kill goes with everything else of the sandbox.
-            kin.kill_until_gone(lambda: kin.family(roots), spared=roots)
+            process_tree.kill_until_gone(lambda: process_tree.family(roots), spared=roots)
         self._revive()
         return KILLED, limit
 
     def _passed_limit(self) -> Limit | None:
-        members = kin.family(self._shell.roots(), at_most=self._limits.processes)
+        members = process_tree.family(self._shell.roots(), at_most=self._limits.processes)
         if len(members) > self._limits.processes:
             return "processes"
         memory = self._limits.memory_bytes
-        if memory is not None and kin.memory_bytes(members, enough=memory) > memory:
+        if memory is not None and process_tree.memory_bytes(members, enough=memory) > memory:
             return "memory"
         return None
 

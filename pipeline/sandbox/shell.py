@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import SandboxError
-from pipeline.sandbox import folders, kin
+from pipeline.sandbox import folders, process_tree
 
 _EXIT_S = 5.0
 
@@ -64,7 +64,7 @@ class GroupShell(ABC):
         if self.scope != "namespace":
             return
         try:
-            folders.record_namespace(self.folder, kin.namespace_of(self.roots()))
+            folders.record_namespace(self.folder, process_tree.namespace_of(self.roots()))
         except OSError as error:
             raise folders.failed(f"cannot write in {self.folder}", error) from error
 
@@ -104,7 +104,7 @@ class GroupShell(ABC):
         if self._child is None:
             return
         roots = (self._child.pid,)
-        gone = kin.kill_until_gone(lambda: kin.family(roots), spared=roots)
+        gone = process_tree.kill_until_gone(lambda: process_tree.family(roots), spared=roots)
         # A container runtime takes its mounts down once nothing runs in them, if it is let.
         self._child.wait(_EXIT_S if self.scope == "namespace" else 0)
         if not self._child.stop(grace_s=0) or not gone:

@@ -48,7 +48,7 @@ def share_seen(later: frozenset[str], earlier: frozenset[str]) -> float:
 
 def comparable(lines: "pa.Array", *, numbered: bool) -> "pa.Array":
     """Return each line of a batch as it is compared; empty where it does not count."""
-    # Policies need the lines of single texts only, and every door imports the policies.
+    # Policies need the lines of single texts only, and every command imports the policies.
     import pyarrow.compute as pc
 
     if numbered:

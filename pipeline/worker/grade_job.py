@@ -88,7 +88,7 @@ def main(results: str, index: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradeBench:
+class GradeContext:
     """What all gradings of one worker share."""
 
     rows: Mapping[str, Mapping[str, Any]]
@@ -153,7 +153,7 @@ class GradeWorker:
             concurrency=spec.cluster.grading.concurrency,
             work=self._grade_and_record,
         )
-        self._bench: GradeBench | None = None
+        self._context: GradeContext | None = None
         self._journal: Journal | None = None
 
     def run(self) -> dict[str, Any]:
@@ -165,8 +165,8 @@ class GradeWorker:
         try:
             if self.loop.found_work():
                 with contextlib.ExitStack() as stack:
-                    self._bench = self._opened(stack)
-                    self.loop.run(lambda: None, self._bench.sandboxes.stop_all)
+                    self._context = self._opened(stack)
+                    self.loop.run(lambda: None, self._context.sandboxes.stop_all)
         finally:
             self._status.remove()
         self._say_what_is_left()
@@ -181,7 +181,7 @@ class GradeWorker:
         """Return whether finished runs are still ungraded, whoever works on them."""
         return self._queue.has_open()
 
-    def _opened(self, stack: contextlib.ExitStack) -> GradeBench:
+    def _opened(self, stack: contextlib.ExitStack) -> GradeContext:
         """Return what gradings need; it is closed at the end, come what may."""
         # Commands are the benchmark's, but the code they test is the model's.
         kinds = {model.kind for model in self._lock.spec.models.values()}
@@ -197,7 +197,7 @@ class GradeWorker:
             logs = stack.enter_context(GradeLogs(self._layout.logs / f"{self._journal.name}.tar"))
         grader = format_of(self._lock.spec.benchmark).grader
         grader.prepare()
-        return GradeBench(
+        return GradeContext(
             rows=read_rows(self._layout.dataset),
             sandboxes=sandboxes,
             cache=cached_grades(self._layout),
@@ -212,9 +212,9 @@ class GradeWorker:
 
     def _grade_and_record(self, assignment: Assignment) -> Recorded:
         """Grade what is open of a run, in a slot's thread; it is on disk when this returns."""
-        assert self._bench is not None
+        assert self._context is not None
         assert self._journal is not None
-        journal, bench = self._journal, self._bench
+        journal, context = self._journal, self._context
         state = self._ledger.states.state_of(assignment.run.run_id)
         run = recorded_run(self._layout, state)
         kinds: list[PatchKind] = ["submitted"] if state.to_grade else []
@@ -224,7 +224,7 @@ class GradeWorker:
             return Recorded(ending=state.grade_class.value)
         classes = []
         for kind in kinds:
-            record = grade_run(run, kind, state.grade_attempts + 1, bench)
+            record = grade_run(run, kind, state.grade_attempts + 1, context)
             if record.grade_class is not GradeClass.RESOLVED and self.loop.should_stop():
                 # Slurm ends tests and patching with us: they did not fail by themselves.
                 return Recorded()
@@ -259,24 +259,24 @@ class GradeWorker:
             )
 
 
-def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) -> GradeRecord:
+def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeContext) -> GradeRecord:
     """Return the grade of one patch of a run, whatever happens.
 
     A failure on our side is a record of class `grade_infra`, for the caller to repeat.
     """
     patch = run.patch if kind == "submitted" else run.limit_patch
     sha256 = run.patch_sha256 if kind == "submitted" else run.limit_patch_sha256
-    row = bench.rows[run.instance_id]
+    row = context.rows[run.instance_id]
     digest = None
     try:
-        digest = bench.sandboxes.factory.digest(row)
-        tried = _graded(row, patch, sha256, digest, bench, unkept=_unkept(run, kind))
+        digest = context.sandboxes.factory.digest(row)
+        tried = _graded(row, patch, sha256, digest, context, unkept=_unkept(run, kind))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         say(f"grading {run.run_id}:\n{traceback.format_exc()}")
         tried = Tried(grade=infra_failed(patch, reason=reason))
     grade = tried.grade
-    _keep_log(run.run_id, kind, attempt, grade, bench)
+    _keep_log(run.run_id, kind, attempt, grade, context)
     return GradeRecord(
         run_id=run.run_id,
         instance_id=run.instance_id,
@@ -289,7 +289,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         f2p_total=grade.f2p_total,
         p2p_passed=grade.p2p_passed,
         p2p_total=grade.p2p_total,
-        harness_version=bench.grader.version(),
+        harness_version=context.grader.version(),
         image_digest=digest,
         patch_sha256=sha256,
         patch_kind=kind,
@@ -302,9 +302,9 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, bench: GradeBench) 
         test_exit_code=grade.test_exit_code,
         n_statuses=grade.n_statuses,
         test_settings=grade.test_settings,
-        finished_at=bench.now(),
-        worker=bench.worker,
-        node=bench.node,
+        finished_at=context.now(),
+        worker=context.worker,
+        node=context.node,
     )
 
 
@@ -320,32 +320,34 @@ def _graded(
     patch: str | None,
     sha256: str | None,
     digest: str | None,
-    bench: GradeBench,
+    context: GradeContext,
     *,
     unkept: str,
 ) -> Tried:
     if patch is None or sha256 is None or not has_content(patch):
         return Tried(grade=without_patch(patch or None, reason=unkept))
-    key = GradeKey(str(row["instance_id"]), sha256, digest, bench.grader.version())
-    known = bench.cache.get(key)
+    key = GradeKey(str(row["instance_id"]), sha256, digest, context.grader.version())
+    known = context.cache.get(key)
     if known is not None:
         return Tried(grade=replace(known, seconds=0.0))
     timeouts = 0
     while True:
-        start = partial(bench.sandboxes.started, row, "grade")
-        grade = bench.grader.grade(row, patch, start, bench.site, timeout_s=bench.timeout_s)
+        start = partial(context.sandboxes.started, row, "grade")
+        grade = context.grader.grade(row, patch, start, context.site, timeout_s=context.timeout_s)
         timeouts += grade.grade_class is GradeClass.GRADE_TIMEOUT
         if grade.grade_class is not GradeClass.GRADE_TIMEOUT or timeouts == N_TRIES:
-            bench.cache.add(key, grade)
+            context.cache.add(key, grade)
             return Tried(grade=grade, timeouts=timeouts)
 
 
-def _keep_log(run_id: str, kind: PatchKind, attempt: int, grade: Grade, bench: GradeBench) -> None:
-    if bench.logs is None or not grade.test_output:
+def _keep_log(
+    run_id: str, kind: PatchKind, attempt: int, grade: Grade, context: GradeContext
+) -> None:
+    if context.logs is None or not grade.test_output:
         return
     with contextlib.suppress(OSError):
         name = grade_log_member(run_id, kind, attempt)
-        bench.logs.add(name, grade.test_output, now_s=bench.now())
+        context.logs.add(name, grade.test_output, now_s=context.now())
 
 
 def _main(argv: Sequence[str] | None = None) -> int:

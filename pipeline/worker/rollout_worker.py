@@ -30,7 +30,7 @@ from pipeline.worker.busy import BusyMeter
 from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.deadline import Deadline
 from pipeline.worker.donors import Donors
-from pipeline.worker.execute import Bench, counter_for, execute_run
+from pipeline.worker.execute import WorkerContext, counter_for, execute_run
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
 from pipeline.worker.refusals import Refusals, RefusedInARowError
@@ -64,7 +64,7 @@ class RolloutWorker:
         self._node = job.node if job and job.node else owner.host
         self._status = StatusFile(layout, owner, role="rollout", model=model, job=job)
         self._meter = BusyMeter()
-        self._bench: Bench | None = None
+        self._context: WorkerContext | None = None
         self._journal: Journal | None = None
         self._sampler: ServerSampler | None = None
         self._refusals = Refusals(spec.max_refusals_in_a_row)
@@ -113,7 +113,7 @@ class RolloutWorker:
                 # Being asked to stop while the server loads, for an hour perhaps, is no failure.
                 stopped = contextlib.suppress(ServerStoppedError)
                 with contextlib.ExitStack() as stack, stopped:
-                    self._bench = self._opened(stack)
+                    self._context = self._opened(stack)
                     self._deadline.setup_s = 0.0
                     self.loop.run(self._tend, self._pull_plug)
                     self._journal_all(self._refusals.rest())
@@ -134,7 +134,7 @@ class RolloutWorker:
         """Return whether runs of this model are still open, whoever works on them."""
         return self._queue.has_open()
 
-    def _opened(self, stack: contextlib.ExitStack) -> Bench:
+    def _opened(self, stack: contextlib.ExitStack) -> WorkerContext:
         """Return what runs need, started; it is closed in reverse order, come what may."""
         rows = read_rows(self._layout.dataset)
         factory = sandbox_factory(self._lock.spec, trusted=self._model.kind == "sim")
@@ -162,7 +162,7 @@ class RolloutWorker:
                 server, self._journal, worker=self._owner.worker, env=self._env, now=time.time
             )
         )
-        return Bench(
+        return WorkerContext(
             lock=self._lock,
             rows=rows,
             model=self._model,
@@ -181,19 +181,19 @@ class RolloutWorker:
     def _tend(self) -> None:
         """Start a server again that has ended; its runs fail as infrastructure meanwhile."""
         self.loop.counts.tokens = self._meter.tokens
-        assert self._bench is not None
-        if not self._bench.server.alive():
-            self._bench.server.restart()
+        assert self._context is not None
+        if not self._context.server.alive():
+            self._context.server.restart()
 
     def _pull_plug(self) -> None:
-        assert self._bench is not None
-        self._bench.sandboxes.stop_all()
-        self._bench.server.stop()
+        assert self._context is not None
+        self._context.sandboxes.stop_all()
+        self._context.server.stop()
 
     def _run_and_record(self, assignment: Assignment) -> Recorded:
         """Run in a slot's thread; the record is on disk when this returns."""
-        assert self._bench is not None
-        record = execute_run(assignment.run, assignment.attempt, self._bench)
+        assert self._context is not None
+        record = execute_run(assignment.run, assignment.attempt, self._context)
         failed = record.failure_class.is_infra
         if self._stop.terminated or (failed and self.loop.should_stop()):
             # Slurm's SIGTERM reaches the commands in sandboxes too, or we pulled the server from

@@ -1,7 +1,7 @@
 """Looks at the model server's metrics while it runs: for the `server` table, and for admission.
 
 A thread asks every few seconds. The newest answer tells whether the server has room for another
-run; every so manieth goes into the journal. A server that does not answer, or has no metrics, is
+run; every nth sample is journaled. A server that does not answer, or has no metrics, is
 nobody's failure here: whether it is alive is its own watcher's business.
 """
 

@@ -15,15 +15,15 @@ from pipeline.records.lock import read_lock, read_rows
 from pipeline.records.plan import PlannedRun, read_plan
 from pipeline.serving.tokens import SimTokens
 from pipeline.worker.busy import BusyMeter
-from pipeline.worker.execute import Bench, execute_run, failure_class_of, request_identity
+from pipeline.worker.execute import WorkerContext, execute_run, failure_class_of, request_identity
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.servers import Place, RunningEndpoint, start_server
 from tests.worker.conftest import launched
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    root = tmp_path_factory.mktemp("bench") / "sweep"
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerContext]:
+    root = tmp_path_factory.mktemp("context") / "sweep"
     layout = launched(root, "agent.step_limit=30")
     lock = read_lock(layout.lock)
     model, rows = lock.spec.models["sim"], read_rows(layout.dataset)
@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         log=layout.log("server"), env={}, node="here", scratch=None, should_stop=lambda: False
     )
     server = start_server(model, place, rows)
-    yield Bench(
+    yield WorkerContext(
         lock=lock,
         rows=rows,
         model=model,
@@ -49,35 +49,39 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="module")
-def planned(bench: Bench) -> dict[str, PlannedRun]:
+def planned(context: WorkerContext) -> dict[str, PlannedRun]:
     """By arm, on one instance."""
-    runs = read_plan(Layout(Path(bench.lock.spec.results)).plan)
+    runs = read_plan(Layout(Path(context.lock.spec.results)).plan)
     return {run.arm: run for run in runs if run.instance_id == "toy__ledger-1"}
 
 
-def test_a_run_becomes_a_whole_record(bench: Bench, planned) -> None:
-    record = execute_run(planned["plan_prune"], 1, bench)
+def test_a_run_becomes_a_whole_record(context: WorkerContext, planned) -> None:
+    record = execute_run(planned["plan_prune"], 1, context)
     assert record.failure_class is FailureClass.LIMIT_STEPS
     assert record.attempt == 1
     assert record.evidence == "sim"
     assert record.limit_patch
     assert record.gpu_s == 0.0
-    assert record.versions == bench.lock.versions
+    assert record.versions == context.lock.versions
     assert len([c for c in record.calls if c.kind == "step"]) == 30
 
 
-def test_with_token_ids_the_account_is_the_servers_own_to_the_block(bench: Bench, planned) -> None:
-    bench = replace(bench, model=replace(bench.model, return_token_ids=True))
-    record = execute_run(planned["plan_prune"], 8, bench)
+def test_with_token_ids_the_account_is_the_servers_own_to_the_block(
+    context: WorkerContext, planned
+) -> None:
+    context = replace(context, model=replace(context.model, return_token_ids=True))
+    record = execute_run(planned["plan_prune"], 8, context)
     assert [c.lcp_block_tokens for c in record.calls] == [c.cached_tokens for c in record.calls]
     assert any(c.rebilled_tokens for c in record.calls)
     for call in record.calls:
         assert call.lcp_tokens + call.new_tokens + call.rebilled_tokens == call.prompt_tokens
 
 
-def test_each_prompt_divides_into_cached_new_and_billed_again(bench: Bench, planned) -> None:
+def test_each_prompt_divides_into_cached_new_and_billed_again(
+    context: WorkerContext, planned
+) -> None:
     # An attempt of its own: its cache is cold, as in a sweep.
-    record = execute_run(planned["plan_prune"], 7, bench)
+    record = execute_run(planned["plan_prune"], 7, context)
     for call in record.calls:
         assert call.lcp_tokens + call.new_tokens + call.rebilled_tokens == call.prompt_tokens
     # The simulated cache is the block-quantised account, but for the scaling of offline counts.
@@ -87,20 +91,20 @@ def test_each_prompt_divides_into_cached_new_and_billed_again(bench: Bench, plan
     assert sum(call.rebilled_tokens for call in record.calls) > 0
 
 
-def test_nothing_is_billed_again_where_nothing_is_pruned(bench: Bench, planned) -> None:
-    record = execute_run(planned["full_history"], 1, bench)
+def test_nothing_is_billed_again_where_nothing_is_pruned(context: WorkerContext, planned) -> None:
+    record = execute_run(planned["full_history"], 1, context)
     assert sum(call.rebilled_tokens for call in record.calls) == 0
 
 
 def test_a_server_that_is_gone_is_its_failure_and_keeps_what_is_known(
-    bench: Bench, planned
+    context: WorkerContext, planned
 ) -> None:
     class Gone(RunningEndpoint):
         def alive(self) -> bool:
             return False
 
     record = execute_run(
-        planned["full_history"], 2, replace(bench, server=Gone("http://127.0.0.1:9/v1"))
+        planned["full_history"], 2, replace(context, server=Gone("http://127.0.0.1:9/v1"))
     )
     assert record.failure_class is FailureClass.INFRA_SERVER
     assert "ServerError" in record.failure
@@ -108,27 +112,29 @@ def test_a_server_that_is_gone_is_its_failure_and_keeps_what_is_known(
     assert record.patch_sha256 is None
 
 
-def test_a_sandbox_that_does_not_start_is_its_failure(bench: Bench, planned) -> None:
-    rows = {key: {**row, "repo": "elsewhere/x"} for key, row in bench.rows.items()}
-    record = execute_run(planned["full_history"], 1, replace(bench, rows=rows))
+def test_a_sandbox_that_does_not_start_is_its_failure(context: WorkerContext, planned) -> None:
+    rows = {key: {**row, "repo": "elsewhere/x"} for key, row in context.rows.items()}
+    record = execute_run(planned["full_history"], 1, replace(context, rows=rows))
     assert record.failure_class is FailureClass.INFRA_SANDBOX
     assert "no toy repository" in record.failure
 
 
-def test_a_defect_of_ours_is_never_the_agents(bench: Bench, planned) -> None:
-    record = execute_run(planned["full_history"], 1, replace(bench, rows={}))
+def test_a_defect_of_ours_is_never_the_agents(context: WorkerContext, planned) -> None:
+    record = execute_run(planned["full_history"], 1, replace(context, rows={}))
     assert record.failure_class is FailureClass.INFRA_NODE
     assert "KeyError" in record.failure
 
 
-def test_a_run_that_is_to_stop_is_given_up_as_infrastructure(bench: Bench, planned) -> None:
-    record = execute_run(planned["full_history"], 1, replace(bench, should_stop=lambda: True))
+def test_a_run_that_is_to_stop_is_given_up_as_infrastructure(
+    context: WorkerContext, planned
+) -> None:
+    record = execute_run(planned["full_history"], 1, replace(context, should_stop=lambda: True))
     assert record.failure_class.is_infra
 
 
-def test_no_sandbox_stays_open(bench: Bench, planned) -> None:
-    execute_run(planned["full_history"], 1, replace(bench, rows={}))
-    root = Path(bench.lock.spec.cluster.scratch)
+def test_no_sandbox_stays_open(context: WorkerContext, planned) -> None:
+    execute_run(planned["full_history"], 1, replace(context, rows={}))
+    root = Path(context.lock.spec.cluster.scratch)
     assert not [p for p in root.rglob("sandbox-*") if p.is_dir()]
 
 
@@ -149,20 +155,20 @@ def test_every_error_has_an_infrastructure_class(error: Exception, expected) -> 
 
 
 def test_a_model_other_than_the_simulation_is_refused_where_nothing_confines_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pipeline.sandbox.local as local
 
     monkeypatch.setattr(local, "bubblewrap_works", lambda: False)
     with pytest.raises(SandboxError, match="allow_unsandboxed"):
-        sandbox_factory(bench.lock.spec, trusted=False)
-    assert sandbox_factory(replace(bench.lock.spec, allow_unsandboxed=True), trusted=False)
-    assert sandbox_factory(bench.lock.spec, trusted=True)
+        sandbox_factory(context.lock.spec, trusted=False)
+    assert sandbox_factory(replace(context.lock.spec, allow_unsandboxed=True), trusted=False)
+    assert sandbox_factory(context.lock.spec, trusted=True)
 
 
-def test_containers_want_the_folder_of_images(bench: Bench) -> None:
+def test_containers_want_the_folder_of_images(context: WorkerContext) -> None:
     with pytest.raises(SandboxError, match="images=DIR"):
-        sandbox_factory(replace(bench.lock.spec, sandbox="apptainer"), trusted=True)
+        sandbox_factory(replace(context.lock.spec, sandbox="apptainer"), trusted=True)
 
 
 def test_a_run_has_a_salt_of_its_own_and_shares_its_blocks_only_when_asked_to(planned) -> None:

@@ -13,7 +13,7 @@ from pipeline.records.lock import read_lock, read_rows
 from pipeline.records.plan import read_plan
 from pipeline.serving.tokens import SimTokens
 from pipeline.worker.busy import BusyMeter
-from pipeline.worker.execute import Bench, execute_run
+from pipeline.worker.execute import WorkerContext, execute_run
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.servers import Place, start_server
 from tests.worker.conftest import launched
@@ -32,7 +32,7 @@ def test_the_toy_at_app_is_worked_on_and_graded_at_app(tmp_path: Path) -> None:
     sandboxes = OpenSandboxes(sandbox_factory(lock.spec, trusted=True))
     server = start_server(lock.spec.models["sim"], place, rows)
     try:
-        bench = Bench(
+        context = WorkerContext(
             lock=lock,
             rows=rows,
             model=lock.spec.models["sim"],
@@ -46,7 +46,7 @@ def test_the_toy_at_app_is_worked_on_and_graded_at_app(tmp_path: Path) -> None:
             should_stop=lambda: False,
             pruners=PrunerPool(()),
         )
-        record = execute_run(planned, 1, bench)
+        record = execute_run(planned, 1, context)
     finally:
         server.stop()
     assert record.failure_class is FailureClass.OK
