@@ -17,6 +17,9 @@ from typing import Any, BinaryIO
 
 _DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
+_REMOVALS = 20
+"""Times that a folder is removed again where someone else removes it at the same moment."""
+
 
 def is_disk_full(error: OSError) -> bool:
     """Return whether `error` means no space, no quota, or a read-only file system."""
@@ -176,14 +179,24 @@ def sync_folder(folder: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove `folder` with all in it, whatever modes its folders were given.
 
-    Links are removed, never followed. A folder that is not there is no error.
+    Links are removed, never followed. It is no error that the folder, or something in it, is gone
+    already: what a killed process left may still be removed by a child that outlived it.
 
     Raises:
         OSError: something in it cannot be removed; the rest is gone.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    if not folder.exists():
-        return
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        with suppress(FileNotFoundError):
+            _make_removable(folder)
+            shutil.rmtree(folder)
+            return
+    shutil.rmtree(folder)
+
+
+def _make_removable(folder: Path) -> None:
     for parent, names, _ in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)  # noqa: PTH118 (os.walk's own)
@@ -191,7 +204,6 @@ def remove_tree(folder: Path) -> None:
                 with suppress(OSError):
                     os.chmod(path, 0o700)  # noqa: PTH101
     folder.chmod(0o700)
-    shutil.rmtree(folder)
 
 
 def _temporary_name(path: Path) -> Path:

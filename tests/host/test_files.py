@@ -12,6 +12,7 @@ from pipeline.host.files import (
     create_exclusive,
     is_disk_full,
     read_json,
+    remove_tree,
     replace_bytes,
 )
 
@@ -71,3 +72,16 @@ def test_broken_json_names_its_file(tmp_path: Path) -> None:
         read_json(path)
     replace_bytes(path, b'{"a": 1}')
     assert read_json(path) == {"a": 1}
+
+
+def test_a_folder_that_several_remove_at_once_is_gone_and_nobody_fails(tmp_path: Path):
+    for round_ in range(10):
+        root = tmp_path / str(round_)
+        for i in range(40):
+            (root / f"a{i}" / "b" / "c").mkdir(parents=True)
+            (root / f"a{i}" / "file").write_text("x")
+        (root / "a0").chmod(0o500)
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(remove_tree, root) for _ in range(4)]:
+                done.result()
+        assert not root.exists()

@@ -186,9 +186,10 @@ def test_a_killed_call_is_taken_up_by_the_next(
         {
             "instance_id": f"owner__{name}",
             "image": f"{hub.host}/owner/{name}:tag",
-            **dict.fromkeys(("repo", "version", "eval_script", "log_parser", "eval_type"), "x"),
-            **dict.fromkeys(("problem_statement", "base_commit", "patch", "test_patch"), "x"),
-            **dict.fromkeys(("FAIL_TO_PASS", "PASS_TO_PASS"), "[]"),
+            **{"log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"},
+            **{"FAIL_TO_PASS": '["test"]', "PASS_TO_PASS": "[]"},
+            **dict.fromkeys(("repo", "version", "eval_script", "base_commit"), "x"),
+            **dict.fromkeys(("problem_statement", "patch", "test_patch"), "x"),
         }
         for name in ("first", "second")
     ]
