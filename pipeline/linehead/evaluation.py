@@ -208,7 +208,7 @@ def _told(graded: JudgeScores, job: EvalJob) -> str:
     """Return what the judge's column is about, and what to do where it is incomplete."""
     asked = graded.asked
     text = (
-        f"judge: mean grade (0 to 10) by {job.judge.model} of {graded.n_graded} outputs that every "
+        f"judge: mean grade (1 to 10) by {job.judge.model} of {graded.n_graded} outputs that every "
         f"head has a grade for; {asked.n_failed} answers unusable, cost so far {asked.cost:.4f}"
     )
     if asked.n_left:
