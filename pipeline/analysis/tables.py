@@ -96,3 +96,9 @@ def select_sql(table: Table, files: Sequence[Path]) -> str:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def count_in(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+    """Return the number that `query` selects."""
+    row = connection.execute(query).fetchone()
+    return int(row[0]) if row else 0
