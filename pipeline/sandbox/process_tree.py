@@ -119,23 +119,31 @@ def resident_bytes(members: Iterable[ProcessStat]) -> int:
 def memory_bytes(members: Iterable[ProcessStat], *, enough: int) -> int:
     """Return the memory that all members hold together, shared pages counted once.
 
-    That count is costly, so it is made only if a cheap upper bound passes `enough`.
+    That count is costly, so it is made only if a cheap upper bound passes `enough`, and made again
+    where it does too: while one member after the other ends, pages that they shared move to those
+    that are read last and would count several times.
     """
     living = list(members)
-    bound = resident_bytes(living)
-    return bound if bound <= enough else sum(map(_proportional_bytes, living))
+    held = resident_bytes(living)
+    for _ in range(2):
+        if held > enough:
+            held = sum(map(_proportional_bytes, living))
+    return held
 
 
 def _proportional_bytes(stat: ProcessStat) -> int:
-    """Return a process's pages, each divided by the number of processes that share it."""
+    """Return a process's pages, each divided by the number of processes that share it.
+
+    One that has ended since it was listed holds none; one that we may not look into counts whole.
+    """
     try:
         text = Path(f"/proc/{stat.pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     except OSError:
         return resident_bytes([stat])
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return resident_bytes([stat])
+    shares = (line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))
+    return int(next(shares, 0)) << 10
 
 
 def _owner(pid: int, parents: dict[int, int], marks: dict[int, int | None]) -> int | None:
