@@ -26,13 +26,13 @@ def test_the_arms_sweep_has_arms_made_to_act_on_toy() -> None:
     assert summary.summarise_turns == 12
 
 
-def test_the_grid_closes_at_4700_runs_an_agent() -> None:
+def test_the_grid_closes_at_9400_runs_on_two_agents() -> None:
     spec = sweep_spec(["+sweep=grid42"])
     seeds = [len(arm.seeds or spec.seeds) for arm in spec.arms.values()]
     assert set(spec.arms) == {arm.name for arm in deletion_grid()} | {"full_history"}
-    assert sum(seeds) * (spec.instances.sample or 0) == 4700
-    # Two agents: (42 x 2 + 5 x 2) x 100.
-    assert 2 * sum(seeds) * 100 == 9400
+    assert set(spec.agents) == {"mini", "trae"}
+    # Each agent: 42 deletions and five uncompressed runs.
+    assert len(spec.agents) * sum(seeds) * (spec.instances.sample or 0) == 9400
 
 
 def test_one_deletion_of_the_grid_can_be_changed_from_the_command_line() -> None:

@@ -38,11 +38,15 @@ LOCKED = ("arms", "full500", "demo_smollm2")
 def run_ids(spec: SweepSpec, methods: Mapping[str, int] | None = None) -> dict[str, str]:
     """Return the run id of every cell of `spec` on the golden row, under a lock's methods."""
     (row,) = load_rows(GOLDEN / "rows.jsonl")
+    cells = list(cells_of(spec))
+
+    def key(cell: Cell) -> str:
+        # Sweeps had one agent at first, whose name their keys lack.
+        agent = "" if cell.agent == cells[0].agent else f"{cell.agent.name} "
+        return f"{cell.model.name} {agent}{cell.arm.name} {cell.seed}"
+
     return {
-        f"{cell.model.name} {cell.arm.name} {cell.seed}": run_id(
-            cell, cell.digest_under(methods), row, row_sha256(row)
-        )
-        for cell in cells_of(spec)
+        key(cell): run_id(cell, cell.digest_under(methods), row, row_sha256(row)) for cell in cells
     }
 
 
