@@ -19,6 +19,11 @@ Checkout = Callable[[Row, Path], None]
 class Grader(Protocol):
     """Says whether what a run submitted solves its instance."""
 
+    @property
+    def scored(self) -> bool:
+        """Whether its grades have a score between solved and not."""
+        ...
+
     def version(self) -> str:
         """Return what names the rules of grading; grades of two versions are never mixed."""
         ...

@@ -22,6 +22,10 @@ class Grade:
     grade_class: GradeClass
     reason: str = ""
     """One clause where the class alone does not say why."""
+    score: float | None = None
+    """How far the instance is solved, 0 to 1; None where it is solved or not, or nobody knows."""
+    score_parts: Mapping[str, float] = field(default_factory=dict)
+    """What the score is made of, by name, in the grader's own units."""
     patch_exists: bool
     patch_applied: bool | None
     """It applied and left a gradable log, as the official report means it; None: never tried."""
@@ -45,6 +49,10 @@ class Grade:
     """Tests whose status the log has; 0: it is complete and has none; None: it is not complete."""
     test_settings: tuple[str, ...] = ()
     """Files of the patch that change how tests are run."""
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not 0 <= self.score <= 1:
+            raise ValueError(f"a score of {self.score} is not between 0 and 1")
 
     @property
     def resolved(self) -> bool | None:

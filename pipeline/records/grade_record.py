@@ -20,6 +20,11 @@ class GradeRecord:
     resolved: Annotated[
         bool | None, Kept("The official verdict; empty where grading itself failed")
     ]
+    score: Annotated[
+        float | None,
+        Kept("How far it is solved, 0 to 1; empty where it is solved or not, or nobody knows"),
+    ] = None
+    score_parts: Annotated[str | None, Kept("What the score is made of, by name", json=True)] = None
     patch_exists: Annotated[bool, Kept("There was something to grade")]
     patch_applied: Annotated[bool | None, Kept("It applied and left a gradable log")] = None
     f2p_passed: Annotated[int | None, Kept("FAIL_TO_PASS tests that pass", "tests")] = None

@@ -41,6 +41,8 @@ def _grade_in(record: GradeRecord) -> Grade:
     return Grade(
         grade_class=record.grade_class,
         reason=record.failure or "",
+        score=record.score,
+        score_parts=json.loads(record.score_parts or "{}"),
         patch_exists=record.patch_exists,
         patch_applied=record.patch_applied,
         f2p_passed=record.f2p_passed,

@@ -283,6 +283,8 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeConte
         attempt=attempt,
         grade_class=grade.grade_class,
         resolved=grade.resolved,
+        score=_score_of(grade, scored=context.grader.scored),
+        score_parts=json.dumps(dict(grade.score_parts)) if grade.score_parts else None,
         patch_exists=grade.patch_exists,
         patch_applied=grade.patch_applied,
         f2p_passed=grade.f2p_passed,
@@ -306,6 +308,11 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeConte
         worker=context.worker,
         node=context.node,
     )
+
+
+def _score_of(grade: Grade, *, scored: bool) -> float | None:
+    """Return a grade's score; what never got as far as one, and is not our failure, has 0."""
+    return 0.0 if scored and grade.score is None and grade.resolved is False else grade.score
 
 
 def _unkept(run: RunRecord, kind: PatchKind) -> str:

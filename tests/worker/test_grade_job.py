@@ -10,21 +10,29 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from pipeline.benchmarks.swe_bench.format import OfficialGrader
 from pipeline.grade import main as grade_door
+from pipeline.grading.cache import GradeCache
+from pipeline.grading.evaluation import EvalSite
+from pipeline.grading.verdict import Grade
 from pipeline.host.files import replace_bytes
 from pipeline.records.failure import GradeClass
 from pipeline.records.frames import FrameKind
-from pipeline.records.grade_record import GradeRecord
-from pipeline.records.journal import grade_of, scan
+from pipeline.records.grade_record import GradeRecord, grade_row
+from pipeline.records.journal import grade_of, new_journal, scan
 from pipeline.records.layout import Layout
-from pipeline.records.lock import read_rows, rows_bytes
+from pipeline.records.lock import read_lock, read_rows, rows_bytes
+from pipeline.records.rebuild import recorded_run
 from pipeline.records.states import run_states
 from pipeline.records.tables import compact
 from pipeline.worker import grade_job, rollout_job
 from pipeline.worker.grade_cache import cached_grades
+from pipeline.worker.grade_job import GradeContext, grade_run
+from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from tests.worker.conftest import StartWorker, launched
 
 
@@ -197,3 +205,62 @@ def test_a_grading_worker_killed_in_the_middle_leaves_its_runs_to_the_next(
     submitted = Counter(g.run_id for g in grades(layout) if g.patch_kind == "submitted")
     assert submitted == dict.fromkeys(run_states(layout), 1)
     assert not list(layout.claims.glob("*.claim"))
+
+
+class HalfGrader(OfficialGrader):
+    """Every submission is half of a solution, for two reasons."""
+
+    scored = True
+
+    def grade(self, row, patch, start, site, *, timeout_s):  # noqa: ARG002
+        return Grade(
+            grade_class=GradeClass.UNRESOLVED,
+            patch_exists=True,
+            patch_applied=True,
+            score=0.5,
+            score_parts={"found": 1.0, "exact": 0.0},
+        )
+
+
+def graded_in_half(layout: Layout, kind: Literal["submitted", "limit"]) -> GradeRecord:
+    """Return the grade, by a grader with scores, of a run that ended at its limit."""
+    states = run_states(layout).values()
+    run = recorded_run(layout, next(state for state in states if state.limit_patch_sha256))
+    context = GradeContext(
+        rows=read_rows(layout.dataset),
+        sandboxes=OpenSandboxes(sandbox_factory(read_lock(layout.lock).spec, trusted=True)),
+        cache=GradeCache(),
+        logs=None,
+        timeout_s=60,
+        site=EvalSite(),
+        grader=HalfGrader(),
+        worker="grade-0",
+        node="here",
+        now=time.time,
+    )
+    return grade_run(run, kind, 1, context)
+
+
+def test_a_score_and_its_parts_reach_the_table_and_are_reused_for_the_same_patch(layout: Layout):
+    record = graded_in_half(layout, "limit")
+    row = grade_row(record)
+    assert (row["score"], json.loads(row["score_parts"])) == (0.5, {"found": 1.0, "exact": 0.0})
+    with new_journal(layout, "grade-0") as journal:
+        journal.append_grade(record)
+    (known,) = cached_grades(layout).grades.values()
+    assert (known.score, known.score_parts) == (0.5, {"found": 1.0, "exact": 0.0})
+
+
+def test_a_run_that_submits_nothing_to_a_grader_with_scores_has_the_score_0(layout: Layout):
+    assert graded_in_half(layout, "submitted").score == 0
+
+
+def test_outcomes_of_the_official_harness_have_no_score(layout: Layout):
+    grade_job.main(str(layout.root), 0)
+    assert {record.score for record in grades(layout)} == {None}
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.5, float("nan")])
+def test_a_score_outside_0_to_1_is_no_grade(score: float):
+    with pytest.raises(ValueError, match="not between 0 and 1"):
+        Grade(grade_class=GradeClass.UNRESOLVED, patch_exists=True, patch_applied=True, score=score)

@@ -15,6 +15,8 @@ from pipeline.grading.verdict import Grade
 class OfficialGrader:
     """The official harness."""
 
+    scored = False
+
     def version(self) -> str:
         """Return the harness's version."""
         return harness_version()
