@@ -7,6 +7,7 @@ own). Where the prefix is cold they are computed again anyway, so S costs nothin
 queued edit pays. Positions are in shown tokens.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,3 +91,33 @@ def asking_cost(
         + prices.written * listing_tokens
         + prices.output * answer_tokens
     )
+
+
+def lot_size(
+    prices: Prices,
+    *,
+    again_tokens: float,
+    growth_tokens: float,
+    cleanup_tokens: float = 0.0,
+    cold_share: float = 0.0,
+) -> float:
+    """Return how many removable tokens to let gather before a cut (docs/methods.md, Lot size).
+
+    M = sqrt(2 b P (g + c) / a), the order quantity at which what the gathered tokens cost and what
+    a cut costs are equal, with a = r (1 - l) + w l and b = (w - r)(1 - l).
+
+    Args:
+        prices: r, of a cached token, and w, of a written one.
+        again_tokens: P, the tokens that a cut sends again.
+        growth_tokens: g, the removable tokens that each call adds.
+        cleanup_tokens: c, the tokens that cleaning up adds to each call.
+        cold_share: l, the share of the gaps between calls that outlast the cache.
+    """
+    r, w, cold = prices.cached, prices.written, cold_share
+    holding = r * (1 - cold) + w * cold
+    cutting = max(0.0, w - r) * (1 - cold)
+    if cutting == 0.0:
+        return 0.0
+    if holding == 0.0:
+        return math.inf
+    return math.sqrt(2 * cutting * again_tokens * (growth_tokens + cleanup_tokens) / holding)

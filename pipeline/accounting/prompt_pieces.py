@@ -114,7 +114,7 @@ class PromptPieces:
 
     def _insert(self, index: int, edits: Edits) -> None:
         inserted = edits.get((index, Part.INSERTED))
-        if inserted is not None:
+        if inserted is not None and inserted.text:
             shown = rendered({"role": "user", "content": inserted.text}, reasoning=True)
             self._pieces.append(
                 Piece(text=shown.text, n_tokens=self._tokens.of_text(inserted.text))
@@ -173,7 +173,10 @@ class PromptPieces:
 
     def _newest_user(self, trajectory: Trajectory, edits: Edits, seen: int) -> float:
         """Return the place of the newest user message; an inserted one is half before its index."""
-        inserted = max((i - 0.5 for (i, part) in edits if part is Part.INSERTED), default=-1.0)
+        inserted = max(
+            (i - 0.5 for (i, part), e in edits.items() if part is Part.INSERTED and e.text),
+            default=-1.0,
+        )
         for message in trajectory.messages[seen:]:
             if message.role == "user":
                 self._user_messages.append(message.index)

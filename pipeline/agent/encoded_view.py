@@ -5,11 +5,11 @@ call costs a join and no walk over the history. Does not decide any edit.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.views.policy import TokenCounter
-from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, chat_message
+from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, chat_message, merged
 
 
 def encoded(value: Any) -> bytes:
@@ -48,7 +48,7 @@ class EncodedView:
             self.shown_tokens += self._gain(edit, self.standing)
             self.standing[key] = edit
             if edit.part is Part.INSERTED:
-                self._inserted[edit.message_index] = _encoded_insertion(edit)
+                _insert(edit, self._inserted)
             else:
                 touched.add(edit.message_index)
         for index in touched:
@@ -62,14 +62,14 @@ class EncodedView:
             ValueError: an edit of a message that does not exist.
         """
         messages = list(self._messages)
-        inserted: Mapping[int, bytes] = self._inserted
+        inserted = self._inserted
         if transient:
-            laid = {**self.standing, **{(e.message_index, e.part): e for e in transient}}
+            laid = merged(self.standing, transient)
             inserted = dict(inserted)
             for edit in transient:
                 self._check(edit)
                 if edit.part is Part.INSERTED:
-                    inserted[edit.message_index] = _encoded_insertion(edit)
+                    _insert(edit, inserted)
                 else:
                     index = edit.message_index
                     messages[index] = _encoded_message(self.trajectory.messages[index], laid)
@@ -124,5 +124,8 @@ def _encoded_message(message: Message, edits: Edits) -> bytes | None:
     return None if chat is None else encoded(chat)
 
 
-def _encoded_insertion(edit: Edit) -> bytes:
-    return encoded({"role": "user", "content": edit.text})
+def _insert(edit: Edit, inserted: dict[int, bytes]) -> None:
+    if edit.text:
+        inserted[edit.message_index] = encoded({"role": "user", "content": edit.text})
+    else:
+        inserted.pop(edit.message_index, None)

@@ -318,5 +318,9 @@ class Session:
 
     def _last_user_index(self, messages: Sequence[Message]) -> int:
         users = [m.index for m in messages if m.role == "user"]
-        users += [index for index, part in self._view.standing if part is Part.INSERTED]
+        users += [
+            index
+            for (index, part), edit in self._view.standing.items()
+            if part is Part.INSERTED and edit.text
+        ]
         return max(users, default=0)

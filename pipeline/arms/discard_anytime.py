@@ -18,7 +18,7 @@ from pipeline.views import prune_tool
 from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.shown import content_edit, newest_turn, output_ids
-from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, shown_content
+from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, Turn, shown_content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +60,31 @@ class DiscardAnytimePolicy:
         edits = asked_in_turn(
             turn, trajectory, standing, self._placeholder, self._spec.protect_last_turns
         )
-        results = sum(len(t.observations) for t in trajectory.turns)
+        results, came = n_results(trajectory), len(turn.observations)
         every = self._spec.nudge_every
-        nudged = results // every > (results - len(turn.observations)) // every
-        ids = {m.index: number for number, m in output_ids(trajectory).items()}
-        outputs = [m for m in turn.observations if m.index in ids]
-        for message in outputs:
-            shown = standing.get((message.index, Part.CONTENT))
-            if shown is not None and shown.reason != "elide":
-                continue
-            text = f"[output {ids[message.index]}]\n{shown_content(message, standing)}"
-            if nudged and message is outputs[-1]:
-                text += "\n" + nudge(results)
-            edits.append(content_edit(message, text, "stamp"))
-        return edits
+        nudged = results // every > (results - came) // every
+        return edits + stamps(turn, trajectory, standing, nudge(results) if nudged else "")
+
+
+def n_results(trajectory: Trajectory) -> int:
+    """Return how many tool results there are, those of the harness's own tools included."""
+    return sum(len(turn.observations) for turn in trajectory.turns)
+
+
+def stamps(turn: Turn, trajectory: Trajectory, standing: Edits, reminder: str) -> list[Edit]:
+    """Return the edits that write ids over a turn's outputs, and a reminder below the last."""
+    ids = {m.index: number for number, m in output_ids(trajectory).items()}
+    outputs = [m for m in turn.observations if m.index in ids]
+    edits: list[Edit] = []
+    for message in outputs:
+        shown = standing.get((message.index, Part.CONTENT))
+        if shown is not None and shown.reason != "elide":
+            continue
+        text = f"[output {ids[message.index]}]\n{shown_content(message, standing)}"
+        if reminder and message is outputs[-1]:
+            text += "\n" + reminder
+        edits.append(content_edit(message, text, "stamp"))
+    return edits
 
 
 def nudge(results: int) -> str:

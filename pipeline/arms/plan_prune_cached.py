@@ -24,6 +24,7 @@ from pipeline.views.shown import (
     ShownTokens,
     acted_turns,
     content_edit,
+    is_cold,
     live_outputs,
     newest_turn,
     placeholder_text,
@@ -100,7 +101,7 @@ class PlanPruneCachedPolicy:
         edits = {k: e for k, e in edits.items() if e.saved_tokens > 0}
         sent = position[turn.observations[0].index]
         waiting = self._queue(trajectory, live)
-        if waiting and self._is_cold(turn):
+        if waiting and is_cold(trajectory, self._spec.ttl_s):
             # All is computed again anyway, so the cut is free; a question would warm it first.
             return self._applied(sorted(waiting & edits.keys()), live)
         calls = self._calls_to_come(trajectory, context)
@@ -121,11 +122,6 @@ class PlanPruneCachedPolicy:
             content_edit(live[k], placeholder_text(self._placeholder, live[k], k), REASON)
             for k in numbers
         ]
-
-    def _is_cold(self, turn: Turn) -> bool:
-        """Return whether the turn's commands took longer than the cache holds a prefix."""
-        ttl_s, waits = self._spec.ttl_s, [m.waited_s for m in turn.observations]
-        return ttl_s is not None and any(s is not None and s > ttl_s for s in waits)
 
     def _pays(
         self, queued: Sequence[QueuedEdit], sent: int, context: int, calls: float

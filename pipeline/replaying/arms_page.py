@@ -52,10 +52,11 @@ A new arm is a module in `pipeline/arms` and a file in `conf/arm`
 
 _EXAMPLE = """
 Below is what each arm shows of the same six turns, right before the seventh call. The page is
-written from the code (`python -m tests.context.test_arms_page`). Windows and thresholds are small
-there, so that arms act within six turns; each section names the values. Where a model has to
-choose, it prunes outputs 1 and 2, with the note "rules 0 and 5 fail" where the arm offers one, or
-keeps lines 1 and 2; where a head or a line pruner scores lines, those about rules 0 and 5 matter.
+written from the code (`python -m tests.context.test_arms_page`). The last command takes 400
+seconds. Windows and thresholds are small there, so that arms act within six turns; each section
+names the values. Where a model has to choose, it prunes outputs 1 and 2, with the note "rules 0 and
+5 fail" where the arm offers one, or keeps lines 1 and 2; where a head or a line pruner scores
+lines, those about rules 0 and 5 matter.
 
 ## The example under `full_history`
 """

@@ -42,6 +42,8 @@ _TURNS: tuple[tuple[str, str, str, str, int], ...] = (
     ("bash", "cat rules.py", "Is it right now?", _SOURCE.replace("strip", "rstrip"), 0),
 )  # fmt: skip
 """Tool, command, reasoning, output and return code of each turn."""
+_LAST_WAIT_S = 400.0
+"""What the last command took: longer than the caches of providers hold a prefix."""
 
 _EVENTS: Mapping[int, tuple[tuple[str, int], ...]] = {
     0: (("set", 0), ("set", 1), ("set", 2), ("set", 3), ("start", 1)),
@@ -97,7 +99,11 @@ def _append(trajectory: Trajectory, number: int, counter: TokenCounter, arm: Arm
     calls = (ToolCall(id=call_id, name=tool, arguments=arguments),)
     assistant = {"content": "", "reasoning": reasoning, "tool_calls": calls}
     trajectory.append([_message(trajectory, counter, step, role="assistant", **assistant)])
-    result = {"content": output, "tool": tool, "command": command, "returncode": returncode}
+    waited_s = _LAST_WAIT_S if step == len(_TURNS) else 1.0
+    result = {
+        **{"content": output, "tool": tool, "command": command, "returncode": returncode},
+        "waited_s": waited_s,
+    }
     trajectory.append(
         [_message(trajectory, counter, step, role="tool", tool_call_id=call_id, **result)]
     )

@@ -10,7 +10,7 @@ which the prompts grew (`served_sizes`), so that the recorded arm gets exactly t
 and an edit removes what the output took.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
@@ -290,11 +290,9 @@ class _Replay:
         )
 
     def _charge_aside(self, request: AuxRequest, completion_tokens: int) -> None:
-        messages: Sequence[Mapping[str, object]] = request.messages or ()
+        messages = request.messages or ()
         pieces = [
-            self._sizes.piece(
-                Piece(text=shown.text, n_tokens=self._tokens.of_text(str(message["content"])))
-            )
+            self._sizes.piece(Piece(text=shown.text, n_tokens=self._tokens.of_chat(message)))
             for shown, message in zip(
                 rendered_prompt(messages, self._settings.rules), messages, strict=True
             )

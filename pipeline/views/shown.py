@@ -5,8 +5,9 @@ replay and from the tables. Nothing here decides anything.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from pipeline.views.policy import TokenCounter
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
@@ -58,6 +59,13 @@ class ShownTokens:
             message.reasoning_tokens if reasoning is None else self.of_text(reasoning.text)
         )
 
+    def of_chat(self, message: Mapping[str, Any]) -> int:
+        """Return the tokens of a chat message: content, reasoning and tool calls."""
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        texts = [str(message["content"]), message.get("reasoning", "")]
+        texts += [text for call in calls for text in (call["name"], call["arguments"])]
+        return sum(map(self.of_text, texts))
+
     def of_view(self, trajectory: Trajectory, edits: Edits) -> int:
         """Return the tokens of the whole view, chat template aside."""
         inserted = sum(
@@ -83,6 +91,23 @@ def newest_turn(trajectory: Trajectory) -> Turn | None:
     turn = trajectory.turns[-1]
     # After a format error the old turn still stands last, and has had its moment already.
     return turn if turn.observations[-1].index == trajectory.messages[-1].index else None
+
+
+def idle_s(trajectory: Trajectory) -> float | None:
+    """Return the seconds since the last answer; None where nobody measured them."""
+    since: list[float] = []
+    for message in reversed(trajectory.messages):
+        if message.role == "assistant":
+            break
+        if message.waited_s is not None:
+            since.append(message.waited_s)
+    return max(since, default=None)
+
+
+def is_cold(trajectory: Trajectory, ttl_s: float | None) -> bool:
+    """Return whether a cache that holds a prefix for `ttl_s` has lost it by now."""
+    idle = idle_s(trajectory)
+    return ttl_s is not None and idle is not None and idle > ttl_s
 
 
 def arrived_outputs(

@@ -98,7 +98,8 @@ class Part(StrEnum):
     DROPPED = "dropped"
     """The message is not sent at all."""
     INSERTED = "inserted"
-    """A user message with this text is sent before the message of that index (or at the end)."""
+    """A user message with this text is sent before the message of that index (or at the end). An
+    empty text takes an insertion back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,13 +224,13 @@ def view_messages(trajectory: Trajectory, edits: Edits) -> list[dict[str, Any]]:
     """Return the messages of the view: the trajectory with `edits` laid over it."""
     shown: list[dict[str, Any]] = []
     for message in trajectory.messages:
-        inserted = edits.get((message.index, Part.INSERTED))
-        if inserted is not None:
-            shown.append({"role": "user", "content": inserted.text})
+        shown += _insertions(message.index, edits)
         chat = chat_message(message, edits)
         if chat is not None:
             shown.append(chat)
-    at_end = edits.get((len(trajectory.messages), Part.INSERTED))
-    if at_end is not None:
-        shown.append({"role": "user", "content": at_end.text})
-    return shown
+    return shown + _insertions(len(trajectory.messages), edits)
+
+
+def _insertions(index: int, edits: Edits) -> list[dict[str, Any]]:
+    inserted = edits.get((index, Part.INSERTED))
+    return [{"role": "user", "content": inserted.text}] if inserted and inserted.text else []

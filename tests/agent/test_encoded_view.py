@@ -83,6 +83,18 @@ def test_an_insertion_at_the_end_stays_in_front_of_what_comes_next():
     assert [json.loads(m)["role"] for m in view.sent()] == ["assistant", "user", "tool"]
 
 
+def test_an_insertion_with_an_empty_text_takes_the_one_before_back():
+    view = EncodedView(COUNTER)
+    for message in messages(2):
+        view.append(message)
+    before = view.sent(), view.shown_tokens
+    view.apply([edit(1, Part.INSERTED, "between")])
+    assert len(view.sent([edit(1, Part.INSERTED, "")])) == 2
+    view.apply([edit(1, Part.INSERTED, "")])
+    assert (view.sent(), view.shown_tokens) == before
+    assert view_messages(view.trajectory, view.standing) == [json.loads(m) for m in before[0]]
+
+
 def test_a_message_is_encoded_once():
     view = EncodedView(COUNTER)
     for message in messages(3):

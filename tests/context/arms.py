@@ -1,5 +1,6 @@
 """All arms as the configuration has them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -23,6 +24,11 @@ def arm_names() -> list[str]:
 def all_arms() -> dict[str, ArmSpec]:
     """Every configured arm, some made to fire early, and the 42 deletions."""
     arms = {name: arm(name) for name in arm_names()}
+    examples = {
+        f"{name}_early": replace(a, policy=replace(a.policy, **a.policy.for_example))
+        for name, a in arms.items()
+        if a.policy.for_example
+    }
     early = [
         arm("context_edit", trigger_tokens=60, clear_tool_inputs=True),
         arm("llm_summary", summarise_turns=3, keep_last_turns=2),
@@ -36,7 +42,7 @@ def all_arms() -> dict[str, ArmSpec]:
         arm("plan_prune", honour_anytime=True, protect_last_turns=2),
         arm("rag", min_chars=20),
     ]
-    arms |= {f"{a.name}_early": a for a in early}
+    arms |= examples | {f"{a.name}_early": a for a in early}
     return arms | {a.name: a for a in deletion_grid()}
 
 

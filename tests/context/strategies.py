@@ -28,7 +28,11 @@ outputs = st.one_of(
     st.just("long line " * 3000),
 )
 bash = st.builds(
-    Act, command=commands, output=outputs, returncode=st.sampled_from([0, 0, 0, 1, -1])
+    Act,
+    command=commands,
+    output=outputs,
+    returncode=st.sampled_from([0, 0, 0, 1, -1]),
+    waited_s=st.sampled_from([None, 1.0, 1.0, 400.0]),
 )
 plan = st.one_of(
     st.builds(
@@ -42,7 +46,19 @@ own = st.builds(
     lambda ids: Act(command=ids, output="noted", tool="prune_observations"),
     st.sampled_from(['{"ids": [1, 2]}', '{"ids": [1', "{}", '{"ids": [9999]}']),
 )
-acts = st.lists(st.one_of(bash, bash, bash, plan, own), min_size=1, max_size=3).map(tuple)
+compress = st.builds(
+    lambda arguments: Act(command=arguments, output="noted", tool="compress"),
+    st.sampled_from(
+        [
+            '{"first": 1, "last": 3, "summary": "a.py has rules"}',
+            '{"first": 2, "last": 90, "summary": "all of it"}',
+            '{"first": 9, "last": 2, "summary": "backwards"}',
+            '{"first": 1}',
+            "compress 1 2 in plain words",
+        ]
+    ),
+)
+acts = st.lists(st.one_of(bash, bash, bash, plan, own, compress), min_size=1, max_size=3).map(tuple)
 rounds = st.one_of(
     st.builds(
         Round,

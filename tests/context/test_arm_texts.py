@@ -4,6 +4,7 @@ A field that an arm offers and throws away costs output tokens and makes the mod
 believes is saved; a sentence about a plan step where none was completed confounds an ablation.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -12,13 +13,20 @@ import pytest
 from pipeline.arms.cleanup_turn import CleanupTurn
 from pipeline.spec.arm import ArmSpec
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind
-from pipeline.views.trajectory import Trajectory
+from pipeline.views.shown import is_removed
+from pipeline.views.trajectory import Part, Trajectory
 from tests.context.arms import all_arms, arm
 from tests.context.driving import ran, shown
 from tests.context.scripts import Act, Ran, planctl, prunes, read, rounds, set_plan
 
 ARMS = {name: a for name, a in all_arms().items() if not name.startswith("delete_")}
-PRUNING = sorted(name for name, a in ARMS.items() if a.policy.tools)
+
+
+def offers(spec: ArmSpec, tool: str) -> bool:
+    return any(offered.name == tool for offered in spec.policy.tools)
+
+
+PRUNING = sorted(name for name, a in ARMS.items() if offers(a, "prune_observations"))
 ASKING = [
     name
     for name in PRUNING
@@ -37,7 +45,8 @@ MORE = tuple(read(f"{k}.py") for k in range(9))
 def answer(request: AuxRequest) -> AuxReply:
     if request.kind is CallKind.CLEANUP:
         return prunes(1, note=FACT)(request)
-    return AuxReply(kind=request.kind, content="", completion_tokens=5)
+    said = "notes" if request.kind is CallKind.SUMMARY else ""
+    return AuxReply(kind=request.kind, content=said, completion_tokens=5)
 
 
 def run_of(spec: ArmSpec, *, text_mode: bool) -> Ran:
@@ -63,10 +72,20 @@ def waits_for_plan_steps(spec: ArmSpec) -> bool:
 
 
 def acts_in_ordinary_turns(spec: ArmSpec) -> bool:
-    """Whether a call of `prune_observations` beside other calls prunes anything."""
-    call = Act(command='{"ids": [1]}', output="ok", tool="prune_observations")
-    script = rounds(read("a.py"), read("b.py"), call, read("c.py"))
-    return bool(ran(spec, script, prunes()).edits("prune"))
+    """Whether a call of one of the arm's tools beside other calls takes an output away."""
+    values = {"integer": 1, "array": [1], "string": "all is well"}
+    for tool in spec.policy.tools:
+        arguments = {name: values[schema["type"]] for name, schema in tool.properties.items()}
+        call = Act(command=json.dumps(arguments), output="ok", tool=tool.name)
+        script = rounds(read("a.py"), read("b.py"), call, read("c.py"))
+        run = ran(spec, script, prunes())
+        if any(is_removed(m, run.standing) for m in run.trajectory.observations()):
+            return True
+    return False
+
+
+def drops_turns(spec: ArmSpec) -> bool:
+    return any(e.part is Part.DROPPED for e in run_of(spec, text_mode=False).standing.values())
 
 
 CLAIMS: Mapping[str, Callable[[ArmSpec], bool]] = {
@@ -80,8 +99,10 @@ CLAIMS: Mapping[str, Callable[[ArmSpec], bool]] = {
         isinstance(a.policy, CleanupTurn)
         and (a.policy.plan_step_column or a.policy.trigger == "plan_step")
     ),
-    r"prune_observations": lambda a: bool(a.policy.tools),
-    r"recall": lambda a: any(tool.name == "recall" for tool in a.policy.tools),
+    r"prune_observations": lambda a: offers(a, "prune_observations"),
+    r"recall": lambda a: offers(a, "recall"),
+    r"\bcompress\b": lambda a: offers(a, "compress"),
+    r"no longer shown|with the commands": lambda a: drops_turns(a) or offers(a, "compress"),
 }
 """Sentence, and the rule that must hold where an arm says it."""
 
