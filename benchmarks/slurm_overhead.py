@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from pipeline import launch
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.host.files import read_json
 from pipeline.planning.submit import submissions
 from pipeline.records.layout import Layout
@@ -69,7 +69,7 @@ def one(folder: Path, overrides: list[str]) -> None:
     ).stdout
     started = next(w for w in text.split() if w.startswith("StartTime=")).partition("=")[2]
     job_at = time.mktime(time.strptime(started, "%Y-%m-%dT%H:%M:%S"))
-    compact_door(layout.root)
+    compact_folder(layout.root)
     (call_at,) = pq.read_table(
         layout.table("calls"), columns=["started_at"], filters=[("call_index", "=", 0)]
     )["started_at"].to_pylist()

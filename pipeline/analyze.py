@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if Layout(args.results).journal_paths():
-            compact_door(args.results)
+            compact_folder(args.results)
     except (DiskError, ClaimError, ValueError) as error:
         print(f"analyze: {error}", file=sys.stderr)
         return 2
-    return analyze_door(
+    return analyze_folder(
         args.results,
         Console(highlight=False, soft_wrap=True),
         out=args.out,
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
 
-def analyze_door(
+def analyze_folder(
     results: Path,
     console: Console,
     *,

@@ -19,7 +19,7 @@ class NoSweepError(ValueError):
     """The folder holds no sweep; nothing was written into it."""
 
 
-def compact_door(results: Path) -> CompactionReport:
+def compact_folder(results: Path) -> CompactionReport:
     """Compact the folder, print what came of it, and return it.
 
     Raises:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"compact: there is no folder {options.results}", file=sys.stderr)
         return 2
     try:
-        compact_door(options.results)
+        compact_folder(options.results)
     except (DiskError, ClaimError, ValueError) as error:
         print(f"compact: {error}", file=sys.stderr)
         return 2 if isinstance(error, NoSweepError) else 1

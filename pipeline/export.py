@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.compact import NoSweepError, compact_door
+from pipeline.compact import NoSweepError, compact_folder
 from pipeline.host.files import replace_bytes
 from pipeline.records.atif_export import atif_from_record
 from pipeline.records.exclusive import ClaimError
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
     layout = Layout(options.results)
     out = options.out or layout.exports / options.format
     try:
-        if not compact_door(layout.root).n_runs:
+        if not compact_folder(layout.root).n_runs:
             print(f"export: {layout.root} has no finished run yet", file=sys.stderr)
             return 2
         with disk_errors(f"writing {out}"):

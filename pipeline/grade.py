@@ -18,10 +18,11 @@ from rich.console import Console
 from pipeline.benchmarks.registry import format_of
 from pipeline.benchmarks.rows import DatasetError, select_rows
 from pipeline.benchmarks.swe_bench.columns import load_rows
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.grading.evaluation import eval_site
 from pipeline.grading.harness import grade_log
 from pipeline.grading.verdict import UNDECIDED
+from pipeline.host.process import hear_interrupts
 from pipeline.planning.display import LiveDisplay, counted
 from pipeline.planning.local_run import StuckError, grade_all
 from pipeline.planning.progress import progress_of
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     log.add_argument("--dataset", type=Path, metavar="FILE", help="rows in SWE-bench's v5 format")
     log.add_argument("--json", action="store_true", help="print the report as JSON only")
     options = parser.parse_args(arguments)
+    hear_interrupts()
     try:
         if options.from_log is not None:
             return _from_log(parser, options)
@@ -93,7 +95,7 @@ def _ungraded(results: Path) -> int:
     lock, runs = read_lock(layout.lock), read_plan(layout.plan)
     with LiveDisplay(Console(highlight=False)) as display:
         grade_all(layout, lock, runs, display.show)
-    compact_door(results)
+    compact_folder(results)
     progress = progress_of(layout, runs, States(layout))
     print(
         f"{progress.planned} runs = {counted(progress.grade_classes) or 'none graded'}"

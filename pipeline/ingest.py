@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from pipeline.accounting.template import TemplateRules
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.foreign.files import trajectory_files
@@ -86,7 +86,7 @@ def _ingest(options: argparse.Namespace) -> int:
     )
     for path, reason in report.bad.items():
         print(f"ingest: {path} was left out: {reason}", file=sys.stderr)
-    compact_door(layout.root)
+    compact_folder(layout.root)
     print(
         f"ingested {len(report.added)} runs; {len(report.known)} were there already, "
         f"{len(report.bad)} files could not be read"

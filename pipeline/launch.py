@@ -24,9 +24,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.analyze import analyze_door
+from pipeline.analyze import analyze_folder
 from pipeline.benchmarks.rows import DatasetError
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.host.slurm_facts import has_slurm
 from pipeline.planning.cluster_run import (
     AliveError,
@@ -146,9 +146,9 @@ def _checked(
 
 def _finish(layout: Layout, sweep: Prepared, console: Console) -> int:
     """Nothing is open any more: compact, analyse and print the paired table."""
-    compact_door(layout.root)
+    compact_folder(layout.root)
     if sweep.lock.spec.analyze and sweep.lock.spec.grade:
-        return analyze_door(layout.root, console)
+        return analyze_folder(layout.root, console)
     console.print(f"done; next: python -m pipeline.analyze {layout.root}", markup=False)
     return 0
 

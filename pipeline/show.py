@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.planning.run_page import (
     NoRunError,
     ShownRun,
@@ -75,7 +75,7 @@ def _html(layout: Layout, shown: ShownRun, file: Path) -> str:
     run_id = shown.planned.run_id
     out = layout.report / "runs" / f"{file_name(run_id)}.html" if file == Path() else file
     if layout.journal_paths():
-        compact_door(layout.root)
+        compact_folder(layout.root)
     write_run_page(layout.root, run_id, out)
     return str(out)
 

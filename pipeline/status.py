@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.planning.display import situation_view
 from pipeline.planning.situation import Situation, situation_of
 from pipeline.records.exclusive import ClaimError
@@ -84,7 +84,7 @@ def _decide(layout: Layout, lock: Lock) -> int:
     plan = lock.spec.analysis
     try:
         if layout.journal_paths():
-            compact_door(layout.root)
+            compact_folder(layout.root)
         with open_tables(layout.root) as connection:
             decided = {
                 group.title: decisions(group, plan)

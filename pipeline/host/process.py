@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from pipeline.host.output import HeadTail
@@ -160,6 +161,21 @@ def warnings_are_ours() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_interrupts() -> None:
+    """Give children SIGINT and SIGQUIT back where whoever started us had them ignored.
+
+    A shell does that to what it runs in the background, children inherit it, and a test that
+    interrupts itself would then pass. A handler of ours is reset by exec. Main thread only.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _ignore)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    pass
 
 
 def start_group(

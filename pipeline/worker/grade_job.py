@@ -46,7 +46,7 @@ from pipeline.worker.grade_logs import GradeLogs
 from pipeline.worker.ledgers import GradeLedger, Work, limit_to_grade
 from pipeline.worker.loop import Recorded, WorkLoop
 from pipeline.worker.reporting import StatusFile
-from pipeline.worker.rollout_job import requeued, worker_name
+from pipeline.worker.rollout_job import requeue_task, worker_name
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 from pipeline.worker.stopping import StopWatch, launcher_of
 
@@ -78,7 +78,7 @@ def main(results: str, index: int) -> dict[str, Any]:
         finally:
             board.release_all()
             board.stop_heartbeat()
-        summary["requeued"] = requeued(
+        summary["requeued"] = requeue_task(
             job, worker.loop, layout, worker.has_open, lock.spec.cluster.max_requeues
         )
         say(str(summary))

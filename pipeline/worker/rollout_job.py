@@ -83,7 +83,7 @@ def _worked(
     finally:
         board.release_all()
         board.stop_heartbeat()
-    summary["requeued"] = requeued(job, worker.loop, layout, worker.has_open, site.max_requeues)
+    summary["requeued"] = requeue_task(job, worker.loop, layout, worker.has_open, site.max_requeues)
     say(str(summary))
     return summary
 
@@ -101,7 +101,7 @@ def require_gpus(model: ModelSpec, env: Mapping[str, str]) -> None:
         )
 
 
-def requeued(
+def requeue_task(
     job: SlurmJob | None,
     loop: WorkLoop,
     layout: Layout,

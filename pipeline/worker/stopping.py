@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from pipeline.host.process import hear_interrupts
 from pipeline.host.proctable import ProcessIdentity, is_alive, process_identity, process_stat
 
 
@@ -68,6 +69,7 @@ class StopWatch:
 
         Main thread only.
         """
+        hear_interrupts()
         handlers = {
             signal.SIGTERM: self._on_terminate,
             signal.SIGINT: self._on_terminate,

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.host.process import run_command
+from pipeline.host.process import hear_interrupts, run_command
 from pipeline.protocols import CommandResult
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
+
+hear_interrupts()  # pytest in the background of a shell has them ignored
 
 EVAL_SCRIPT = """#!/bin/bash
 set -uxo pipefail

@@ -29,6 +29,19 @@ def wait_for(path: Path) -> str:
     raise AssertionError(f"{path} was never written")
 
 
+def test_children_hear_interrupts_that_our_starter_ignored() -> None:
+    child = "import signal as s; print(s.SIG_IGN in map(s.getsignal, [s.SIGINT, s.SIGQUIT]))"
+    ours = (
+        "import sys; from pipeline.host.process import hear_interrupts, run_command; "
+        "before = run_command([sys.executable, '-c', sys.argv[1]], timeout_s=30).text; "
+        "hear_interrupts(); "
+        "print(before, run_command([sys.executable, '-c', sys.argv[1]], timeout_s=30).text)"
+    )
+    background = 'trap "" INT QUIT; exec "$0" -c "$1" "$2"'
+    done = run_command(["bash", "-c", background, sys.executable, ours, child], timeout_s=60)
+    assert done.text.split() == ["True", "False"]
+
+
 def is_gone(pid: int) -> bool:
     """The pid is gone, or a zombie that its new parent has yet to reap."""
     for _ in range(200):

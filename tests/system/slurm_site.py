@@ -17,7 +17,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from pipeline import launch
-from pipeline.compact import compact_door
+from pipeline.compact import compact_folder
 from pipeline.host.files import read_json
 from pipeline.host.process import run_command
 from pipeline.host.slurm import JobState, job_states
@@ -279,7 +279,7 @@ def outcome_of(layout: Layout) -> Outcome:
 
     See docs/methods.md, Which record counts.
     """
-    compact_door(layout.root)
+    compact_folder(layout.root)
     grades = {row["run_id"]: row for row in _rows(layout, "grades")}
     runs = _rows(layout, "runs")
     planned = [run.run_id for run in read_plan(layout.plan)]
