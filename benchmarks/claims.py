@@ -17,8 +17,9 @@ import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from pipeline.host.claim_file import this_owner
 from pipeline.records.layout import Layout
-from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.claims import ClaimBoard
 
 
 def claim_ours(root: Path, names: list[str]) -> int:

@@ -29,9 +29,10 @@ from queue import SimpleQueue
 
 import pyarrow.parquet as pq
 
+from pipeline.host.claim_file import this_owner
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
-from pipeline.planning.prepare import Prepared, prepared
+from pipeline.planning.prepare import Prepared, prepare
 from pipeline.records.failure import FailureClass
 from pipeline.records.journal import new_journal
 from pipeline.records.layout import Layout
@@ -40,7 +41,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.states import States
 from pipeline.records.tables import compact
 from pipeline.worker.blocks import Assignment, BlockQueue
-from pipeline.worker.claims import ClaimBoard, this_owner
+from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.deadline import Deadline
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
@@ -56,7 +57,7 @@ def plan(folder: Path, n_runs: int) -> Prepared:
     """Write a sweep of at least `n_runs` runs and return it."""
     seeds = list(range(-(-n_runs // RUNS_A_SEED)))
     words = ["+sweep=demo", f"seeds={seeds}", f"results={folder}", "max_runs=1000000"]
-    sweep = prepared(sweep_spec([word.replace(" ", "") for word in words]))
+    sweep = prepare(sweep_spec([word.replace(" ", "") for word in words]))
     write_folder(Layout(folder), sweep, "new")
     return sweep
 

@@ -34,7 +34,7 @@ from pipeline.planning.doctor_slurm import slurm_checks
 from pipeline.planning.estimate import estimated
 from pipeline.planning.history import History
 from pipeline.planning.limits import limit_problems, limit_remarks
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.planning.problem import runnable
 from pipeline.records.failure import ServerError
 from pipeline.records.layout import Layout
@@ -78,7 +78,7 @@ def site_checks(spec: SweepSpec) -> Iterator[Check]:
     runs: Sequence[PlannedRun] = ()
     yield from host_checks(spec, environment())
     try:
-        sweep = prepared(spec)
+        sweep = prepare(spec)
     except DatasetError as error:
         problem, _, fix = str(error).partition("; ")
         yield fail("dataset", problem, fix or "python -m pipeline.stage dataset --help")

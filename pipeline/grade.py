@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
             return _from_log(parser, options)
         if options.results is None:
             parser.error("name a results folder, or a log with --from-log")
-        return _gold(options.results) if options.gold else _ungraded(options.results)
+        return _gold(options.results) if options.gold else _grade_missing(options.results)
     except KeyboardInterrupt:
         print("\nstopped; what was graded is kept. The same command goes on.", file=sys.stderr)
         return 130
@@ -90,7 +90,7 @@ def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     return 0
 
 
-def _ungraded(results: Path) -> int:
+def _grade_missing(results: Path) -> int:
     layout = Layout(results)
     lock, runs = read_lock(layout.lock), read_plan(layout.plan)
     with LiveDisplay(Console(highlight=False)) as display:

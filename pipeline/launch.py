@@ -42,7 +42,7 @@ from pipeline.planning.history import History, history_of
 from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
-from pipeline.planning.prepare import Prepared, prepared
+from pipeline.planning.prepare import Prepared, prepare
 from pipeline.planning.problem import Problem, runnable
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
@@ -86,7 +86,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     """Launch what `overrides` describe; return the exit status."""
     spec = sweep_spec(overrides)
     layout = Layout(Path(spec.results))
-    opened, sweep = check_folder(layout, prepared(spec))
+    opened, sweep = check_folder(layout, prepare(spec))
     states = run_states(layout) if opened != "new" else {}
     past = history_of(layout, sweep.runs, states)
     estimate = estimated(spec, past.todo, run_s=past.mean_wall_s)
@@ -98,7 +98,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
-    status = _checked(layout, sweep, estimate, past, overrides, console)
+    status = _check(layout, sweep, estimate, past, overrides, console)
     if status is not None:
         return status
     write_folder(layout, sweep, opened)
@@ -114,7 +114,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     return _finish(layout, sweep, console)
 
 
-def _checked(
+def _check(
     layout: Layout,
     sweep: Prepared,
     estimate: Estimate,

@@ -115,9 +115,11 @@ def test_every_module_that_a_page_runs_exists() -> None:
 
 def help_of(module: str, subcommand: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What `python -m module [subcommand] --help` prints; it must end well."""
-    door = importlib.import_module(module + (".__main__" if module == "pipeline.linehead" else ""))
+    command = importlib.import_module(
+        module + (".__main__" if module == "pipeline.linehead" else "")
+    )
     try:
-        status = door.main([*([subcommand] if subcommand else []), "--help"])
+        status = command.main([*([subcommand] if subcommand else []), "--help"])
     except SystemExit as end:
         status = end.code
     printed = capsys.readouterr().out
@@ -144,9 +146,9 @@ def test_every_command_has_help_that_names_the_flags_of_the_pages(
     assert not unknown
 
 
-def test_every_door_is_in_the_readme() -> None:
+def test_every_command_is_in_the_readme() -> None:
     readme = text_of(ROOT / "README.md")
-    doors = {
+    commands_here = {
         path.stem
         for path in (ROOT / "pipeline").glob("*.py")
         if any(
@@ -154,8 +156,10 @@ def test_every_door_is_in_the_readme() -> None:
             for node in ast.parse(text_of(path)).body
         )
     }
-    assert "launch" in doors
-    assert not [door for door in sorted(doors) if f"python -m pipeline.{door}" not in readme]
+    assert "launch" in commands_here
+    assert not [
+        name for name in sorted(commands_here) if f"python -m pipeline.{name}" not in readme
+    ]
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:
@@ -176,3 +180,30 @@ def test_every_file_that_a_page_names_exists() -> None:
     named = {(page.name, path) for page in PAGES for path in FILE.findall(text_of(page))}
     assert ("README.md", "docs/grace.md") in named
     assert not [pair for pair in named if not ((ROOT / pair[1]).exists() or pair[1] in EXAMPLES)]
+
+
+def names_in(module: str) -> set[str]:
+    """Return what a module of ours defines or imports, without importing it (it may need PyTorch)."""
+    path = ROOT / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    words = {inner.stem for inner in path.parent.iterdir()} if path.name == "__init__.py" else set()
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            words.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            words |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            words.add(node.id)
+    return words
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda s: s.stem)
+def test_every_benchmark_imports_names_that_exist(script: Path) -> None:
+    missing = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(text_of(script)))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pipeline")
+        for alias in node.names
+        if alias.name not in names_in(node.module)
+    ]
+    assert not missing

@@ -8,7 +8,7 @@ import pytest
 from pipeline import show, status
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.journal import new_journal
 from pipeline.records.layout import Layout
@@ -25,7 +25,7 @@ def layout(tmp_path: Path) -> Layout:
     """A planned sweep of four runs: one failed on our side, one ran, one's grading failed."""
     layout = Layout(tmp_path / "results")
     words = ["+sweep=demo", "instances.sample=1", "seeds=[0]", f"results={layout.root}"]
-    sweep = prepared(sweep_spec(words))
+    sweep = prepare(sweep_spec(words))
     write_folder(layout, sweep, "new")
     broken, whole, ungraded = (run.run_id for run in sweep.runs[:3])
     with new_journal(layout, "worker-1") as journal:

@@ -189,7 +189,7 @@ class Caller:
             if too_long is not None:
                 # So much did not fit: what the server has is less, for the steps to come as well.
                 self._window = min(self._window, reply.prompt_tokens + too_long - 1)
-            self.calls.append(_answered(sent, reply))
+            self.calls.append(_with_reply(sent, reply))
             return reply
 
     def _fitting(self, asked: int, said: FullWindow) -> int | None:
@@ -211,7 +211,7 @@ class Caller:
         return max(min(cap, self._window - prompt), MIN_COMPLETION_TOKENS)
 
 
-def _answered(sent: CallRecord, reply: ChatReply) -> CallRecord:
+def _with_reply(sent: CallRecord, reply: ChatReply) -> CallRecord:
     return replace(
         sent,
         prompt_tokens=reply.prompt_tokens,

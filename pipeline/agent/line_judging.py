@@ -31,12 +31,12 @@ def judgement(
 ) -> Judgement:
     """Return what `pruner` says of each output, failures included."""
     started_at = now()
-    outputs = [_judged(output, pruner) for output in request.outputs]
+    outputs = [_judge(output, pruner) for output in request.outputs]
     answer = {"pruner": request.pruner, "outputs": outputs}
     return Judgement(answer=json_text(answer), wall_s=now() - started_at)
 
 
-def _judged(request: PruneRequest, pruner: LinePruner | None) -> dict[str, Any]:
+def _judge(request: PruneRequest, pruner: LinePruner | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"message": request.message_index}
     if pruner is None:
         return entry | {"error": "the run has no line pruner"}

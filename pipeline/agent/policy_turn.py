@@ -71,7 +71,7 @@ class PolicyTurn:
         reply = self._caller.step({"kv_transfer_params": question.params})
         answer = {"messages": list(question.messages), "answer": reply.server_params}
         self._caller.keep_server_answer({"kind": question.kind, **answer})
-        self._walk.decided(question.kind, json_text(answer), call_index=self._last_call)
+        self._walk.decide(question.kind, json_text(answer), call_index=self._last_call)
         return reply
 
     @property

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 
 from pipeline.analysis.arrays import FloatArray
-from pipeline.analysis.behaviour.collect import Behaviour, collected
+from pipeline.analysis.behaviour.collect import Behaviour, collect
 from pipeline.analysis.behaviour.summary import (
     ArmBehaviour,
     behaviour_by_arm,
@@ -162,7 +162,7 @@ def study_of(
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
     pricing = pricing_from(lock.spec.pricing if lock else {})
-    behaviour = collected(
+    behaviour = collect(
         connection,
         sorted(layout.table(MESSAGES.name).glob("*.parquet")),
         refetch_source=plan.refetch_source,

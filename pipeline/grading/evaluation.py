@@ -58,7 +58,7 @@ def eval_site(site: SiteSpec) -> EvalSite:
     return EvalSite(network=site.network_grade, wheels=wheels)
 
 
-def evaluated(
+def evaluate(
     row: Mapping[str, Any],
     patch: str | None,
     start: OpenSandbox,

@@ -163,7 +163,7 @@ def grade_patch(
     if applied.returncode != 0:
         grade = not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
         return replace(grade, test_settings=run_settings_in(patch))
-    variables = {**(variables or {}), **_uploaded(sandbox, wheels, folder)}
+    variables = {**(variables or {}), **_upload(sandbox, wheels, folder)}
     ran = _run_tests(sandbox, eval_script(row), folder, variables, timeout_s=timeout_s)
     grade = _verdict(row, patch, ran, timeout_s=timeout_s, seconds=time.monotonic() - started)
     return replace(
@@ -269,7 +269,7 @@ def _apply(sandbox: Sandbox, patch: str, folder: str) -> CommandResult:
     return applied
 
 
-def _uploaded(sandbox: Sandbox, wheels: Sequence[Path], folder: str) -> dict[str, str]:
+def _upload(sandbox: Sandbox, wheels: Sequence[Path], folder: str) -> dict[str, str]:
     """Put `wheels` into the sandbox and return the variable by which pip finds them."""
     if not wheels:
         return {}

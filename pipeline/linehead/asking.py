@@ -142,13 +142,13 @@ def ask_all(
 
     def ask(question: Question) -> Answered | None:
         # Kept by the thread that asked: whatever stops the main one, what is paid for is not lost.
-        answered = _answered(question, settings, completer, budget)
+        answered = _answer(question, settings, completer, budget)
         if answered is not None:
             with journal_lock:
                 append_fsync(journal, json.dumps(asdict(answered)).encode() + b"\n")
         return answered
 
-    for answered in _asked(todo, ask, settings.concurrency):
+    for answered in _ask(todo, ask, settings.concurrency):
         known[answered.question_id] = answered
         report.n_asked += 1
     report.cost = budget.spent
@@ -218,7 +218,7 @@ def _correction(answer: str, error: AnswerError) -> list[dict[str, str]]:
     ]
 
 
-def _asked(
+def _ask(
     questions: Sequence[Question], ask: Callable[[Question], Answered | None], concurrency: int
 ) -> Iterator[Answered]:
     """Yield answers as they come; few requests wait, so that an error ends the job soon."""
@@ -252,7 +252,7 @@ def _asked(
             raise failure
 
 
-def _answered(
+def _answer(
     question: Question, settings: JudgeSettings, completer: Completer, budget: Budget
 ) -> Answered | None:
     """Return what came of one question; None where the budget did not allow to ask."""

@@ -72,7 +72,7 @@ def _written(
     started, n_new, n_states = now(), 0, 0
     told_at = started
     try:
-        for n_tokens in _added(job, backbone, writer, todo, calls_as_text=calls_as_text, say=say):
+        for n_tokens in _add(job, backbone, writer, todo, calls_as_text=calls_as_text, say=say):
             n_new += 1
             n_states += n_tokens
             if now() - told_at >= TELL_EVERY_S:
@@ -93,7 +93,7 @@ def _written(
     )
 
 
-def _added(
+def _add(
     job: FeatureJob,
     backbone: Backbone,
     writer: FeatureWriter,

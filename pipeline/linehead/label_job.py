@@ -51,7 +51,7 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
         labels = heuristic_labels(samples, job.heuristic)
         write_labels(out, labels, provenance)
         return [_summary(out, labels)], True
-    judged = _judged(samples, job, environment)
+    judged = _judge(samples, job, environment)
     shown = asdict(job.judge)
     # Where the endpoint is and how fast it was asked is nobody's business but the user's.
     for name in ("base_url", "api_key_env", "concurrency", "request_timeout_s", "max_cost"):
@@ -99,7 +99,7 @@ def _from_corpus(job: LabelJob) -> list[str]:
     return [_summary(out, labels)] if labels else [f"{out}: no output of that length"]
 
 
-def _judged(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]) -> Judged:
+def _judge(samples: list[Sample], job: LabelJob, environment: Mapping[str, str]) -> Judged:
     completer = judge_completer(job.judge, environment)
     out = Path(job.out)
     try:

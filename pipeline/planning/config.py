@@ -42,7 +42,7 @@ def sweep_spec(overrides: Sequence[str], *, conf: Path = CONF) -> SweepSpec:
     if misread:
         raise ConfigError("\n".join(misread))
     name = _sweep_name(overrides, conf)
-    tree = _composed(words, conf)
+    tree = _compose(words, conf)
     _refuse_both(name, tree, overrides)
     try:
         return parsed(SweepSpec, _spec_data(name, tree))
@@ -117,7 +117,7 @@ def _sweep_name(overrides: Sequence[str], conf: Path) -> str:
     return str(names[-1])
 
 
-def _composed(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
+def _compose(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
     # A nested key may be one that its config file leaves at the spec's default: `++` sets it
     # either way, and a misspelt one is refused by the parser, which knows all of them.
     fixed = [re.sub(r"^(sweep=|[\w]+\.[\w.]+=)", _added, o) for o in overrides]

@@ -67,7 +67,7 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
     _refuse_twins(planned, added)
     if not added:
         return "resumed", replace_spec(sweep, locked, planned, layout)
-    return "extended", _extended(sweep, locked, planned, added, layout)
+    return "extended", _extend(sweep, locked, planned, added, layout)
 
 
 def _is_finished(
@@ -206,7 +206,7 @@ def _seeds_by_arm(lock: Lock) -> dict[str, set[int]]:
     return {name: set(lock.spec.seeds_of(name)) for name in lock.spec.arms}
 
 
-def _extended(
+def _extend(
     sweep: Prepared,
     locked: Lock,
     planned: Sequence[PlannedRun],

@@ -132,7 +132,7 @@ def _one_round(
     # Otherwise workers would outlive us, and finish what is in flight before they notice.
     with ended_like_ctrl_c():
         jobs = submit_local(layout, requests)
-        _watched(layout, runs, states, jobs, show, phase)
+        _watch(layout, runs, states, jobs, show, phase)
     return next(filter(None, map(_last_words, jobs)), "")
 
 
@@ -141,7 +141,7 @@ def _last_words(job: Any) -> str:
     return error_in(text) or nothing_started(text)
 
 
-def _watched(
+def _watch(
     layout: Layout,
     runs: Sequence[PlannedRun],
     states: States,

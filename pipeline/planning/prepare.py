@@ -30,7 +30,7 @@ class Prepared:
     runs: Sequence[PlannedRun]
 
 
-def prepared(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
+def prepare(spec: SweepSpec, *, now: datetime | None = None) -> Prepared:
     """Return the lock, rows and runs of `spec`.
 
     Raises:

@@ -76,7 +76,7 @@ class PrunerPool:
             named = problem.replace("arms.ARM.", f"arms.{name}.")
             raise NodeError(f"arms.{name}.policy.{parameter}: {named}")
         try:
-            pruner = Guarded(self._loaded(spec))
+            pruner = Guarded(self._load(spec))
             # One that loads and cannot judge (no memory, another interface) is found out now.
             pruner.prune(_SAMPLE)
         except PrunerError as error:
@@ -84,7 +84,7 @@ class PrunerPool:
         self._pruners.append((spec, pruner))
         return pruner
 
-    def _loaded(self, spec: LinePruning) -> LinePruner:
+    def _load(self, spec: LinePruning) -> LinePruner:
         # Each kind's pruner is in the module of that name; those of local ones import PyTorch.
         module = import_module(f"pipeline.pruners.{spec.kind}")
         pruner: LinePruner = module.load(spec, self._model)

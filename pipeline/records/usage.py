@@ -80,7 +80,7 @@ def gpus_of_job(env: Mapping[str, str]) -> int:
 
 
 @contextlib.contextmanager
-def metered(layout: Layout, worker: str, gpus: int) -> Iterator[None]:
+def meter_usage(layout: Layout, worker: str, gpus: int) -> Iterator[None]:
     """Keep the worker's file while the block runs, from a thread; nothing is kept without GPUs."""
     if gpus == 0:
         yield

@@ -78,7 +78,7 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
         walk.step()
         question = walk.server_question()
         if question is not None:
-            walk.decided(question.kind, _server_answer(question), call_index=0)
+            walk.decide(question.kind, _server_answer(question), call_index=0)
     return Shown(
         lines=tuple(_line(m) for m in view_messages(view.trajectory, view.standing)),
         asked=tuple(asked),

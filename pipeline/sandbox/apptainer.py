@@ -106,7 +106,7 @@ class ApptainerSandboxes:
         """
         sif = self._images.sif_for(row)
         try:
-            return self._started(row, sif, purpose)
+            return self._start(row, sif, purpose)
         except SandboxError as error:
             if says_no_bash(str(error)):
                 raise SandboxError(
@@ -115,7 +115,7 @@ class ApptainerSandboxes:
                 ) from error
             raise SandboxError(f"{sif}: {error}") from error
 
-    def _started(self, row: Mapping[str, Any], sif: Path, purpose: Purpose) -> Box:
+    def _start(self, row: Mapping[str, Any], sif: Path, purpose: Purpose) -> Box:
         template, held = self._templates.hold(sif, self._images.sif_digest(row))
         try:
             layout = self._chosen_layout(template)

@@ -32,7 +32,7 @@ class ControlFolder:
             OSError: it cannot be written.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        path = self._cleared(name)
+        path = self._clear(name)
         with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
             rest = memoryview(data)
             while rest:
@@ -44,9 +44,9 @@ class ControlFolder:
         Raises:
             OSError: it cannot be made, or something else took its place at once.
         """
-        path = self._cleared(name)
+        path = self._clear(name)
         os.mkfifo(path, 0o600)
-        return _opened(path, access, stat.S_ISFIFO)
+        return _open(path, access, stat.S_ISFIFO)
 
     def take(self, name: str, *, limit_bytes: int) -> bytes:
         """Return at most `limit_bytes` of the file `name`, and remove it.
@@ -55,7 +55,7 @@ class ControlFolder:
             OSError: there is no file of that name, or it is a link or something else.
         """
         try:
-            descriptor = _opened(self.path / name, os.O_RDONLY, stat.S_ISREG)
+            descriptor = _open(self.path / name, os.O_RDONLY, stat.S_ISREG)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 found = bytearray()
                 while chunk := file.read(min(_CHUNK_BYTES, limit_bytes - len(found))):
@@ -69,7 +69,7 @@ class ControlFolder:
         with suppress(OSError):
             (self.path / name).unlink()
 
-    def _cleared(self, name: str) -> Path:
+    def _clear(self, name: str) -> Path:
         """Return the path of `name` with nothing there."""
         # A command may have taken our rights to the folder away, but not its ownership.
         self.path.chmod(0o700)
@@ -81,7 +81,7 @@ class ControlFolder:
         return path
 
 
-def _opened(path: Path, access: int, is_kind: Callable[[int], bool]) -> int:
+def _open(path: Path, access: int, is_kind: Callable[[int], bool]) -> int:
     """Return a descriptor of what is at `path`, if it is of that kind and no link."""
     flags = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, access | flags)

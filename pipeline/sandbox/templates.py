@@ -50,13 +50,13 @@ class Templates:
         folder = self._root / name
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            use = self._opened(f".{name}.lock")
+            use = self._open(f".{name}.lock")
             try:
                 # Shared from here on, and never exclusive: a lock that changes its kind is let go
                 # of on the way, and would wait for everyone who uses the template already.
                 fcntl.flock(use, fcntl.LOCK_SH)
                 if not folder.is_dir():
-                    making = self._opened(f".{name}.making.lock")
+                    making = self._open(f".{name}.making.lock")
                     try:
                         fcntl.flock(making, fcntl.LOCK_EX)
                         self._make(image, folder)
@@ -110,7 +110,7 @@ class Templates:
     @contextmanager
     def _alone(self, name: str) -> Iterator[bool]:
         """Give whether nobody has a hand on the template `name`, and keep it so."""
-        lock = self._opened(f".{name}.lock")
+        lock = self._open(f".{name}.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,7 +123,7 @@ class Templates:
     def _unfinished(self, name: str) -> Path:
         return self._root / f".{name}.{secrets.token_hex(4)}.new"
 
-    def _opened(self, lock: str) -> int:
+    def _open(self, lock: str) -> int:
         return os.open(self._root / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
 
 

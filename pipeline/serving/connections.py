@@ -101,7 +101,7 @@ class Connections:
                 if not closed or self._clock() - started > STALE_WITHIN_S:
                     raise TransientError(_words(error)) from error
         try:
-            connection = slot.connection = self._connected()
+            connection = slot.connection = self._connect()
         except OSError as error:
             raise NotSentError(f"cannot connect to {self.where}: {_words(error)}") from error
         try:
@@ -122,7 +122,7 @@ class Connections:
             self._slots.add(slot)
         return slot
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
         proxy = self._proxy
         host, port = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
@@ -144,7 +144,7 @@ class Connections:
         return response.status, data
 
 
-def fetched(
+def fetch(
     url: str, *, timeout_s: float, body: bytes | None = None, proxy: Proxy | None = None
 ) -> bytes:
     """Return the body of one answer, over a connection of its own.

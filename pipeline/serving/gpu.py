@@ -28,12 +28,12 @@ class GpuSample(NamedTuple):
 
 def gpu_sample(env: Mapping[str, str]) -> GpuSample | None:
     """Return utilisation and memory of the job's GPUs, None where there is none to see."""
-    return _asked(env, _sample)
+    return _query(env, _sample)
 
 
 def pids_on_gpus(env: Mapping[str, str]) -> frozenset[int]:
     """Return the processes that hold memory on the job's GPUs, as far as the driver tells."""
-    return _asked(env, _pids) or frozenset()
+    return _query(env, _pids) or frozenset()
 
 
 def missing_gpus(env: Mapping[str, str], needed: int) -> str | None:
@@ -44,7 +44,7 @@ def missing_gpus(env: Mapping[str, str], needed: int) -> str | None:
     """
     if needed == 0:
         return None
-    seen = _asked(env, lambda _, handles: len(handles))
+    seen = _query(env, lambda _, handles: len(handles))
     if seen is None:
         hidden = env.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1", "NoDevFiles")
         if not hidden and any(path.exists() for path in _DEVICE_FILES):
@@ -73,7 +73,7 @@ def _pids(nvml: Any, handles: Sequence[Any]) -> frozenset[int]:
     )
 
 
-def _asked(env: Mapping[str, str], ask: Callable[[Any, Sequence[Any]], Answer]) -> Answer | None:
+def _query(env: Mapping[str, str], ask: Callable[[Any, Sequence[Any]], Answer]) -> Answer | None:
     """Return what `ask` finds out about the job's GPUs, None where it cannot."""
     try:
         nvml = importlib.import_module(BINDING)

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.host.proxies import Proxy
 from pipeline.records.failure import ServerError
 from pipeline.records.grade_record import ServerSample
-from pipeline.serving.connections import fetched
+from pipeline.serving.connections import fetch
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -110,7 +110,7 @@ def metrics_text(base_url: str, *, timeout_s: float = 10.0, proxy: Proxy | None 
     """
     url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
     try:
-        return fetched(url, timeout_s=timeout_s, proxy=proxy).decode("utf-8", "replace")
+        return fetch(url, timeout_s=timeout_s, proxy=proxy).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         raise ServerError(f"{url} does not answer: {error}") from error
 

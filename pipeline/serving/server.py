@@ -23,7 +23,7 @@ from pipeline.host.process import ChildGroup, start_group
 from pipeline.records.failure import ContextOverflowError, ServerError
 from pipeline.serving.client import ping_model
 from pipeline.serving.command import HOST, located, vllm_argv, vllm_environment
-from pipeline.serving.connections import fetched
+from pipeline.serving.connections import fetch
 from pipeline.serving.finding import ServerUnfitError
 from pipeline.serving.gpu import missing_gpus, pids_on_gpus
 from pipeline.serving.metrics import has_requests, metrics_text, sample_of, tokens_done
@@ -244,7 +244,7 @@ class VllmServer:
 
     def _healthy(self) -> bool:
         try:
-            fetched(self.base_url.removesuffix("/v1") + "/health", timeout_s=HEALTH_TIMEOUT_S)
+            fetch(self.base_url.removesuffix("/v1") + "/health", timeout_s=HEALTH_TIMEOUT_S)
         except (OSError, ValueError):
             return False
         return True

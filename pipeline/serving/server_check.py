@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.host.proxies import Proxy
-from pipeline.serving.connections import fetched
+from pipeline.serving.connections import fetch
 from pipeline.serving.finding import Finding, Offered
 from pipeline.serving.server_talk import Client, Conversation
 from pipeline.spec.model import ModelSpec
@@ -88,7 +88,7 @@ def _listed(model: ModelSpec, base_url: str, proxy: Proxy | None) -> Iterator[Fi
 def _get(url: str, proxy: Proxy | None) -> dict[str, Any]:
     """Return a JSON object that the server may or may not have; empty where it has none."""
     with suppress(OSError, ValueError):
-        found = json.loads(fetched(url, timeout_s=GET_TIMEOUT_S, proxy=proxy))
+        found = json.loads(fetch(url, timeout_s=GET_TIMEOUT_S, proxy=proxy))
         return found if isinstance(found, dict) else {}
     return {}
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from pipeline.host.proxies import Proxy
 from pipeline.records.failure import ServerError
-from pipeline.serving.connections import fetched
+from pipeline.serving.connections import fetch
 from pipeline.views.policy import TokenCounter
 
 T = TypeVar("T", int, str, list[int])
@@ -149,7 +149,7 @@ class ServedTokens:
         Raises:
             ServerError: the server did not answer, or not with a count.
         """
-        return self._asked("tokenize", "count", self._text(text), int)
+        return self._ask("tokenize", "count", self._text(text), int)
 
     def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
         """Return `text` with the chosen tokens only, put together by the server.
@@ -157,19 +157,19 @@ class ServedTokens:
         Raises:
             ServerError: as `count`.
         """
-        ids = self._asked("tokenize", "tokens", self._text(text), list)
+        ids = self._ask("tokenize", "tokens", self._text(text), list)
         kept = [ids[place] for place in sorted(chosen(len(ids)))]
-        return self._asked("detokenize", "prompt", {"tokens": kept}, str) if kept else ""
+        return self._ask("detokenize", "prompt", {"tokens": kept}, str) if kept else ""
 
     def _text(self, text: str) -> dict[str, Any]:
         return {"prompt": text, "add_special_tokens": False}
 
-    def _asked(self, what: str, key: str, question: dict[str, Any], kind: type[T]) -> T:
+    def _ask(self, what: str, key: str, question: dict[str, Any], kind: type[T]) -> T:
         base_url = self._base_url if isinstance(self._base_url, str) else self._base_url()
         url = f"{base_url.rstrip('/').removesuffix('/v1')}/{what}"
         data = json.dumps({"model": self._model, **question}).encode()
         try:
-            answer = fetched(url, body=data, timeout_s=self._timeout_s, proxy=self._proxy)
+            answer = fetch(url, body=data, timeout_s=self._timeout_s, proxy=self._proxy)
             return kind(json.loads(answer)[key])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ServerError(

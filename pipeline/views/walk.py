@@ -82,7 +82,7 @@ class Walk:
             return None
         return self._policy.server_question(self._view.trajectory, self._view.standing)
 
-    def decided(
+    def decide(
         self,
         kind: str,
         content: str,
@@ -109,7 +109,7 @@ class Walk:
         if known is not None:
             return reply_of(known)
         reply = self._answer(request)
-        self.decided(
+        self.decide(
             request.kind.value,
             reply.content,
             call_index=reply.call_index,

@@ -127,7 +127,7 @@ class BlockQueue:
             return True
         return self._reopen_damaged() and self._claim_free()
 
-    def finished(self, assignment: Assignment, *, valid: bool) -> None:
+    def finish(self, assignment: Assignment, *, valid: bool) -> None:
         """Note that a run was recorded; publish or give back its block when that was the last."""
         run = assignment.run
         held = self._held[run.block_id]
@@ -136,7 +136,7 @@ class BlockQueue:
             self._after_failure(held, assignment)
         self._settle(held)
 
-    def dropped(self, assignment: Assignment) -> None:
+    def drop(self, assignment: Assignment) -> None:
         """Note that a run was given up unrecorded, because the worker stops."""
         held = self._held[assignment.run.block_id]
         held.in_flight.discard(assignment.run.run_id)

@@ -135,7 +135,7 @@ def _rolled_out(
     )
     try:
         pruner = context.pruners.of(arm)
-        with context.sandboxes.started(row, "rollout") as sandbox:
+        with context.sandboxes.start(row, "rollout") as sandbox:
             outcome = run_agent(
                 row,
                 sandbox,

@@ -99,10 +99,10 @@ def _one(
     grader: Grader,
     timeout_s: float,
 ) -> GoldGrade:
-    grade = _tried(row, sandboxes, site, grader, timeout_s)
+    grade = _try(row, sandboxes, site, grader, timeout_s)
     for _ in range(1, N_TRIES):
         if grade.grade_class in UNDECIDED:
-            grade = _tried(row, sandboxes, site, grader, timeout_s)
+            grade = _try(row, sandboxes, site, grader, timeout_s)
     return GoldGrade(
         instance_id=str(row["instance_id"]),
         grade_class=grade.grade_class,
@@ -114,14 +114,14 @@ def _one(
     )
 
 
-def _tried(
+def _try(
     row: Mapping[str, Any],
     sandboxes: OpenSandboxes,
     site: EvalSite,
     grader: Grader,
     timeout_s: float,
 ) -> Grade:
-    gold, start = grader.gold(row), partial(sandboxes.started, row, "grade")
+    gold, start = grader.gold(row), partial(sandboxes.start, row, "grade")
     try:
         return grader.grade(row, gold, start, site, timeout_s=timeout_s)
     except InfraError:

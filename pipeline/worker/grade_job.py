@@ -165,7 +165,7 @@ class GradeWorker:
         try:
             if self.loop.found_work():
                 with contextlib.ExitStack() as stack:
-                    self._context = self._opened(stack)
+                    self._context = self._open(stack)
                     self.loop.run(lambda: None, self._context.sandboxes.stop_all)
         finally:
             self._status.remove()
@@ -181,7 +181,7 @@ class GradeWorker:
         """Return whether finished runs are still ungraded, whoever works on them."""
         return self._queue.has_open()
 
-    def _opened(self, stack: contextlib.ExitStack) -> GradeContext:
+    def _open(self, stack: contextlib.ExitStack) -> GradeContext:
         """Return what gradings need; it is closed at the end, come what may."""
         # Commands are the benchmark's, but the code they test is the model's.
         kinds = {model.kind for model in self._lock.spec.models.values()}
@@ -270,7 +270,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeConte
     digest = None
     try:
         digest = context.sandboxes.factory.digest(row)
-        tried = _graded(row, patch, sha256, digest, context, unkept=_unkept(run, kind))
+        tried = _grade(row, patch, sha256, digest, context, unkept=_unkept(run, kind))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         say(f"grading {run.run_id}:\n{traceback.format_exc()}")
@@ -322,7 +322,7 @@ def _unkept(run: RunRecord, kind: PatchKind) -> str:
     return "no patch"
 
 
-def _graded(
+def _grade(
     row: Mapping[str, Any],
     patch: str | None,
     sha256: str | None,
@@ -339,7 +339,7 @@ def _graded(
         return Tried(grade=replace(known, seconds=0.0))
     timeouts = 0
     while True:
-        start = partial(context.sandboxes.started, row, "grade")
+        start = partial(context.sandboxes.start, row, "grade")
         grade = context.grader.grade(row, patch, start, context.site, timeout_s=context.timeout_s)
         timeouts += grade.grade_class is GradeClass.GRADE_TIMEOUT
         if grade.grade_class is not GradeClass.GRADE_TIMEOUT or timeouts == N_TRIES:

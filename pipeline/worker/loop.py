@@ -100,7 +100,7 @@ class WorkLoop:
             DiskError: no claim could be written for a long time.
         """
         while self._stopping() is None and self._deadline.may_start():
-            if self._claimed():
+            if self._claim():
                 return True
             if self._queue.outlook() is Outlook.NOTHING:
                 return False
@@ -169,7 +169,7 @@ class WorkLoop:
                 time.sleep(DISK_RETRY_S)
 
     # --- parts ---
-    def _claimed(self) -> bool:
+    def _claim(self) -> bool:
         """Claim a block if one is to be had; a folder is listed at most once a second."""
         now_s = time.monotonic()
         if now_s < self._claim_due_s:
@@ -196,7 +196,7 @@ class WorkLoop:
         """Hand work to free slots while there is time for more."""
         while self._slots.has_free and self._deadline.may_start() and self._has_room():
             assignment = self._queue.from_held()
-            if assignment is None and self._claimed():
+            if assignment is None and self._claim():
                 assignment = self._queue.from_held()
             if assignment is None:
                 return
@@ -237,7 +237,7 @@ class WorkLoop:
         pull_plug()
         self._drain(ABORT_GRACE_S)
         for assignment in list(self._in_flight.values()):
-            self._queue.dropped(assignment)
+            self._queue.drop(assignment)
 
     def _drain(self, at_most_s: float) -> None:
         deadline_s = time.monotonic() + at_most_s
@@ -253,12 +253,12 @@ class WorkLoop:
         recorded = event.result or Recorded(error=NodeError("a slot died; its log says of what"))
         if recorded.ending is None:
             self._fatal = recorded.error or self._fatal
-            self._queue.dropped(assignment)
+            self._queue.drop(assignment)
             return
         self.counts.note(recorded.ending, failed=recorded.failed)
         if not recorded.failed:
             self.n_recorded += 1
             if recorded.wall_s is not None:
                 self._deadline.wall_s.append(recorded.wall_s)
-        self._queue.finished(assignment, valid=not recorded.failed)
+        self._queue.finish(assignment, valid=not recorded.failed)
         self._claim_due_s = 0.0

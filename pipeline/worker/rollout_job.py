@@ -21,7 +21,7 @@ from pipeline.host.slurm_job import SlurmJob, requeue, slurm_job
 from pipeline.records.failure import NodeError
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import read_lock
-from pipeline.records.usage import gpus_of_job, metered
+from pipeline.records.usage import gpus_of_job, meter_usage
 from pipeline.serving.gpu import gpu_sample
 from pipeline.spec.model import ModelSpec
 from pipeline.worker.claims import ClaimBoard
@@ -45,7 +45,7 @@ def main(results: str, model: str, index: int) -> dict[str, Any]:
     stop = StopWatch(layout.drain_request, launcher=launcher_of(env))
     restore = stop.install()
     try:
-        return _worked(layout, model, index, env, stop)
+        return _work(layout, model, index, env, stop)
     finally:
         restore()
 
@@ -56,7 +56,7 @@ def worker_name(role: str, model: str, index: int, job: SlurmJob | None) -> str:
     return file_name("-".join(part for part in (role, model, str(index), attempt) if part))
 
 
-def _worked(
+def _work(
     layout: Layout, model: str, index: int, env: Mapping[str, str], stop: StopWatch
 ) -> dict[str, Any]:
     lock = read_lock(layout.lock)
@@ -77,7 +77,7 @@ def _worked(
     gpus = max(lock.spec.models[model].n_gpus, gpus_of_job(env))
     try:
         require_gpus(lock.spec.models[model], env)
-        with metered(layout, owner.worker, gpus):
+        with meter_usage(layout, owner.worker, gpus):
             worker = RolloutWorker(layout, lock, model, owner, board, stop, env)
             summary = worker.run()
     finally:

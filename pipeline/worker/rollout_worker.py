@@ -113,7 +113,7 @@ class RolloutWorker:
                 # Being asked to stop while the server loads, for an hour perhaps, is no failure.
                 stopped = contextlib.suppress(ServerStoppedError)
                 with contextlib.ExitStack() as stack, stopped:
-                    self._context = self._opened(stack)
+                    self._context = self._open(stack)
                     self._deadline.setup_s = 0.0
                     self.loop.run(self._tend, self._pull_plug)
                     self._journal_all(self._refusals.rest())
@@ -134,7 +134,7 @@ class RolloutWorker:
         """Return whether runs of this model are still open, whoever works on them."""
         return self._queue.has_open()
 
-    def _opened(self, stack: contextlib.ExitStack) -> WorkerContext:
+    def _open(self, stack: contextlib.ExitStack) -> WorkerContext:
         """Return what runs need, started; it is closed in reverse order, come what may."""
         rows = read_rows(self._layout.dataset)
         factory = sandbox_factory(self._lock.spec, trusted=self._model.kind == "sim")

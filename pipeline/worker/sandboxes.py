@@ -84,7 +84,7 @@ class OpenSandboxes:
         self._open: set[Sandbox] = set()
 
     @contextlib.contextmanager
-    def started(self, row: Mapping[str, Any], purpose: Purpose) -> Iterator[Sandbox]:
+    def start(self, row: Mapping[str, Any], purpose: Purpose) -> Iterator[Sandbox]:
         """Give a fresh sandbox that is stopped at the end, whatever happens.
 
         Raises:

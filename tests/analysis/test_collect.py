@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.behaviour import collect
-from pipeline.analysis.behaviour.collect import chosen_numbers, collected
+from pipeline.analysis.behaviour.collect import Behaviour, chosen_numbers, collect
 from pipeline.analysis.behaviour.recalls import recalled_number
 from pipeline.analysis.behaviour.regret import Hazard
 from pipeline.analysis.study import study_of
@@ -43,10 +42,10 @@ def test_a_cleanups_choice_is_read_as_the_policy_reads_it(
     assert chosen_numbers(*reply) == numbers
 
 
-def behaviour_of(results: Path) -> collect.Behaviour:
+def behaviour_of(results: Path) -> Behaviour:
     files = sorted(Layout(results).table("messages").glob("*.parquet"))
     with open_tables(results) as connection:
-        return collected(connection, files)
+        return collect(connection, files)
 
 
 def hazard_of_arm(results: Path, arm: str) -> Hazard:
@@ -79,7 +78,7 @@ def test_reading_in_small_parts_finds_the_same(
 ):
     whole = behaviour_of(pristine)
     for name, bound in bounds.items():
-        monkeypatch.setattr(collect, name, bound)
+        monkeypatch.setattr(f"pipeline.analysis.behaviour.collect.{name}", bound)
     parts = behaviour_of(pristine)
     assert len(set(parts.run_ids)) == len(parts.run_ids)
     assert sorted(parts.run_ids) == sorted(whole.run_ids)

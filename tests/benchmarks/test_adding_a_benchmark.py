@@ -48,7 +48,7 @@ def test_the_pages_format_grades_a_right_and_a_wrong_and_a_broken_patch(page, tm
     sandboxes = OpenSandboxes(LocalSandboxes(tmp_path / "root", page.checkout))
 
     def graded(patch: str) -> GradeClass:
-        start = partial(sandboxes.started, row, "grade")
+        start = partial(sandboxes.start, row, "grade")
         return page.grader.grade(row, patch, start, EvalSite(), timeout_s=20).grade_class
 
     assert graded(page.grader.gold(row)) is GradeClass.RESOLVED

@@ -8,7 +8,7 @@ import yaml
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimated
 from pipeline.planning.preflight import problems
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.replay import main
 from pipeline.replaying.calibration import Pilot, levels_of, merged_text, pilot_of_runs
 from pipeline.spec.arm import ArmSpec
@@ -99,7 +99,7 @@ def test_the_runs_of_a_pilot_sweep_are_a_pilot_too(pilot_sweep: Path) -> None:
 
 
 def test_a_budget_matched_sweep_refuses_to_start_without_its_budgets(tmp_path: Path) -> None:
-    sweep = prepared(sweep_spec(["+sweep=budget_demo", f"results={tmp_path}"]))
+    sweep = prepare(sweep_spec(["+sweep=budget_demo", f"results={tmp_path}"]))
     found = {p.field: p.message for p in problems(sweep, estimated(sweep.lock.spec, sweep.runs))}
     assert set(found) == {"arms.mask_*", "arms.deletion_*"}
     assert "--pilot observation_mask --values V... --as mask" in found["arms.mask_*"]

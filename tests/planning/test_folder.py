@@ -11,7 +11,7 @@ from pipeline.arms.plan_prune import PlanPrune
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import FolderError, check_folder, write_folder
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.planning.submit import record_submission
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
@@ -25,7 +25,7 @@ INSTANCES = "instances.sample=3"
 
 
 def sweep(folder, *overrides):
-    return prepared(sweep_spec(words_of("+sweep=demo", INSTANCES, f"results={folder}", *overrides)))
+    return prepare(sweep_spec(words_of("+sweep=demo", INSTANCES, f"results={folder}", *overrides)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.history import History, history_of
 from pipeline.planning.limits import limit_problems, limit_remarks
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.records.cut_short import cut_short, note_cut_short
 from pipeline.records.layout import Layout
 from pipeline.spec.sweep import SweepSpec
@@ -102,7 +102,7 @@ def test_grace_as_it_is_shipped_is_within_its_own_limits() -> None:
 def past(tmp_path: Path) -> History:
     """Two runs are open, and a job gave both of them half an hour in vain."""
     layout = Layout(tmp_path)
-    runs = prepared(spec_of("instances.sample=1", "seeds=[0]")).runs[:2]
+    runs = prepare(spec_of("instances.sample=1", "seeds=[0]")).runs[:2]
     note_cut_short(layout, "worker-1", {runs[0].run_id: 1700.0})
     note_cut_short(layout, "worker-2", {runs[0].run_id: 1800.0, runs[1].run_id: 1750.0})
     assert cut_short(layout)[runs[0].run_id] == 1800.0

@@ -8,12 +8,12 @@ from pipeline.benchmarks.toy.rows import toy_rows
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimate_text, estimated
 from pipeline.planning.preflight import problems
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from tests.words import words_of
 
 
 def found(tmp_path, *overrides):
-    sweep = prepared(sweep_spec(words_of("+sweep=demo", f"results={tmp_path}", *overrides)))
+    sweep = prepare(sweep_spec(words_of("+sweep=demo", f"results={tmp_path}", *overrides)))
     return [str(p) for p in problems(sweep, estimated(sweep.lock.spec, sweep.runs))]
 
 
@@ -93,7 +93,7 @@ def test_the_gpu_hours_cap_is_enforced_and_the_estimate_adds_up(tmp_path):
             f"results={tmp_path}",
         ]
     )
-    sweep = prepared(spec)
+    sweep = prepare(spec)
     estimate = estimated(spec, sweep.runs)
     # One run fills one of four slots for an hour: a quarter of a server hour, on two GPUs.
     assert estimate.gpu_hours == pytest.approx(len(sweep.runs) / 4 * 2)
@@ -109,7 +109,7 @@ def test_a_small_sweep_starts_no_more_servers_than_its_runs_keep_busy(tmp_path):
     words = ["+sweep=demo", "agent.expected_wall_s=3600", "seeds=[0]", f"results={tmp_path}"]
     words += ["model.n_gpus=2", "cluster.rollout.n_tasks=10", "+cluster.rollout.throttle=6"]
     spec = sweep_spec([*words, "cluster.rollout.concurrency=16"])
-    estimate = estimated(spec, prepared(spec).runs)
+    estimate = estimated(spec, prepare(spec).runs)
     assert estimate.n_runs == 48
     assert estimate.gpu_hours == pytest.approx(48 / 16 * 2)
     assert estimate.wall_hours == pytest.approx(1)
@@ -139,6 +139,6 @@ def test_an_arm_that_goes_by_a_line_head_needs_a_server_that_has_one(tmp_path):
     (said,) = found(tmp_path, arm)
     assert said.startswith("models.sim.serve.flags: arm head needs a line head")
     assert "+sweep=line_head" in said
-    shipped = prepared(sweep_spec(["+sweep=line_head", f"results={tmp_path}"]))
+    shipped = prepare(sweep_spec(["+sweep=line_head", f"results={tmp_path}"]))
     said = [str(p) for p in problems(shipped, estimated(shipped.lock.spec, shipped.runs))]
     assert not [p for p in said if "flags" in p]

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.planning.progress import live_workers, progress_of
 from pipeline.planning.submit import live_local_workers, submissions
 from pipeline.records.journal import new_journal
@@ -19,7 +19,7 @@ from tests.records.samples import grade_record, run_record
 
 def test_progress_is_json_before_during_and_after_the_runs(tmp_path):
     layout = Layout(tmp_path / "results")
-    sweep = prepared(sweep_spec(["+sweep=demo", "instances.sample=1", f"results={layout.root}"]))
+    sweep = prepare(sweep_spec(["+sweep=demo", "instances.sample=1", f"results={layout.root}"]))
     write_folder(layout, sweep, "new")
     states, seen = States(layout), []
     with new_journal(layout, "worker") as journal:

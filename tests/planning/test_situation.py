@@ -9,7 +9,7 @@ from pipeline import status
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
 from pipeline.planning.job_log import last_words
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.planning.submit import SubmittedJob, job_log, record_submission
 from pipeline.records.cut_short import note_cut_short
 from pipeline.records.journal import new_journal
@@ -31,7 +31,7 @@ def submitted(tmp_path: Path, *words: str, jobs: tuple[str, ...] = ("7_0", "7_1"
     """Return a folder whose jobs were submitted; the queue does not list them any more."""
     layout = Layout(tmp_path / "sweep")
     small = ("+sweep=demo", "cluster=slurm", "seeds=[0]", "instances.sample=1", "model.n_gpus=2")
-    sweep = prepared(sweep_spec(words_of(*small, f"results={layout.root}", *words)))
+    sweep = prepare(sweep_spec(words_of(*small, f"results={layout.root}", *words)))
     write_folder(layout, sweep, "new")
     record_submission(
         layout,

@@ -13,7 +13,7 @@ from pipeline.host.slurm_job import duration_s
 from pipeline.planning.cluster_run import AliveError, refuse_while_alive
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.estimate import estimated
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.planning.slurm_site import JobRequest, fitted, slurm_parameters, split
 from pipeline.planning.submit import SubmittedJob, record_submission
 from pipeline.records.layout import Layout
@@ -97,7 +97,7 @@ def test_what_a_job_asks_for_is_charged_even_if_the_model_needs_less(tmp_path: P
     words = ["+sweep=demo", "cluster=slurm", f"results={tmp_path}", "agent.expected_wall_s=3600"]
     words += ["cluster.su_per_core_hour=1", "cluster.su_per_gpu_hour=72"]
     spec = sweep_spec([*words, "cluster.rollout.gres=gpu:a100:2"])
-    estimate = estimated(spec, prepared(spec).runs)
+    estimate = estimated(spec, prepare(spec).runs)
     assert estimate.gpu_hours == pytest.approx(96 / spec.cluster.rollout.concurrency * 2)
     assert estimate.service_units == pytest.approx(estimate.gpu_hours * 72 + estimate.core_hours)
 

@@ -10,7 +10,7 @@ import pytest
 from pipeline import export, ingest
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import check_folder, write_folder
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.records.failure import FailureClass
 from pipeline.records.journal import Journal
 from pipeline.records.layout import Layout
@@ -116,7 +116,7 @@ def test_a_package_holds_lock_prompts_tables_and_sums_that_agree(
     layout: Layout, tmp_path: Path
 ) -> None:
     words = ["+sweep=demo", f"results={layout.root}", f"cluster.scratch={tmp_path / 'scratch'}"]
-    opened, sweep = check_folder(Layout(tmp_path / "other"), prepared(sweep_spec(words)))
+    opened, sweep = check_folder(Layout(tmp_path / "other"), prepare(sweep_spec(words)))
     write_folder(layout, sweep, opened)
     out = tmp_path / "package"
     assert export.main([str(layout.root), "--format", "package", "--out", str(out)]) == 0

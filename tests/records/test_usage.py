@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.records import usage
 from pipeline.records.layout import Layout
-from pipeline.records.usage import Usage, gpus_of_job, metered, usage_of, used_gpu_hours
+from pipeline.records.usage import Usage, gpus_of_job, meter_usage, usage_of, used_gpu_hours
 from pipeline.worker.budget import GpuBudget
 
 
@@ -19,10 +19,10 @@ def test_two_workers_hours_add_up_and_stay_when_they_have_ended(
 ) -> None:
     layout = Layout(tmp_path)
     monkeypatch.setattr(usage, "REPORT_EVERY_S", 0.02)
-    with metered(layout, "a", 2):
+    with meter_usage(layout, "a", 2):
         time.sleep(0.2)
         assert [u.is_live for u in usage_of(layout)] == [True]
-    with metered(layout, "b", 1):
+    with meter_usage(layout, "b", 1):
         time.sleep(0.1)
     seconds = {u.worker: u.seconds for u in usage_of(layout)}
     assert seconds["a"] >= 0.2
@@ -34,7 +34,7 @@ def test_a_worker_that_is_killed_has_used_what_it_last_reported(tmp_path: Path) 
     program = (
         "import sys, time; from pathlib import Path; from pipeline.records import usage; "
         "from pipeline.records.layout import Layout; usage.REPORT_EVERY_S = 0.02; "
-        "context = usage.metered(Layout(Path(sys.argv[1])), 'k', 4); context.__enter__(); "
+        "context = usage.meter_usage(Layout(Path(sys.argv[1])), 'k', 4); context.__enter__(); "
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) as worker:
@@ -49,7 +49,7 @@ def test_a_worker_that_is_killed_has_used_what_it_last_reported(tmp_path: Path) 
 
 
 def test_without_gpus_nothing_is_kept(tmp_path: Path) -> None:
-    with metered(Layout(tmp_path), "a", 0):
+    with meter_usage(Layout(tmp_path), "a", 0):
         pass
     assert list(tmp_path.iterdir()) == []
 

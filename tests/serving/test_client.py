@@ -20,7 +20,7 @@ from pipeline.serving.client import (
     completer_for,
     ping_model,
 )
-from pipeline.serving.connections import fetched
+from pipeline.serving.connections import fetch
 from pipeline.spec.model import ModelSpec, SamplingSpec
 from pipeline.spec.parse import SpecError, parsed
 from tests.fakes import Message, Reply, ScriptedModel, bash, says
@@ -370,7 +370,7 @@ def passing_on(target: ScriptedModel, seen: list[str]) -> ThreadingHTTPServer:
         def do_POST(self) -> None:
             seen.append(f"{self.path} {self.headers['Proxy-Authorization']}")
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            data = fetched(target.base_url + "/chat/completions", body=body, timeout_s=5)
+            data = fetch(target.base_url + "/chat/completions", body=body, timeout_s=5)
             self.send_response(200)
             self.end_headers()
             self.wfile.write(data)

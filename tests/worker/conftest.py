@@ -9,7 +9,7 @@ import pytest
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import check_folder, write_folder
-from pipeline.planning.prepare import prepared
+from pipeline.planning.prepare import prepare
 from pipeline.records.layout import Layout
 from pipeline.records.states import run_states
 from tests.words import words_of
@@ -36,7 +36,7 @@ def launched(root: Path, *overrides: str) -> Layout:
     scratch = root.parent / "scratch"
     words = words_of(*SMALL, f"cluster.scratch={scratch}", f"results={root}", *overrides)
     layout = Layout(root)
-    opened, sweep = check_folder(layout, prepared(sweep_spec(words)))
+    opened, sweep = check_folder(layout, prepare(sweep_spec(words)))
     write_folder(layout, sweep, opened)
     return layout
 

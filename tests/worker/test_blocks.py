@@ -97,9 +97,9 @@ def test_a_block_is_published_when_its_last_run_is_recorded(layout: Layout) -> N
     queue = a_queue(layout, ledger)
     first, second = take(queue), take(queue)
     ledger.closed |= {"one-a", "one-b"}
-    queue.finished(second, valid=True)
+    queue.finish(second, valid=True)
     assert not layout.claim_done("one").exists()
-    queue.finished(first, valid=True)
+    queue.finish(first, valid=True)
     assert layout.claim_done("one").exists()
     assert queue.n_published == 1
 
@@ -118,7 +118,7 @@ def test_a_run_that_another_worker_finished_meanwhile_is_not_handed_out(layout: 
     first = take(queue)
     ledger.closed |= {"one-a", "one-b"}
     assert take(queue) is None
-    queue.finished(first, valid=True)
+    queue.finish(first, valid=True)
     assert layout.claim_done("one").exists()
     assert queue.outlook() is Outlook.NOTHING
 
@@ -129,7 +129,7 @@ def test_a_failed_run_comes_again_after_a_wait_with_the_next_attempt(layout: Lay
     first = take(queue)
     assert first.attempt == 1
     ledger.failed["one-a"] = 1
-    queue.finished(first, valid=False)
+    queue.finish(first, valid=False)
     assert take(queue) is None
     assert queue.outlook() is Outlook.MAYBE_LATER
     clock.now_s += 10
@@ -143,7 +143,7 @@ def test_a_run_that_fails_too_often_is_left_to_the_next_launch(layout: Layout) -
         clock.now_s += 1000
         assignment = take(queue)
         ledger.failed["one-a"] = attempt
-        queue.finished(assignment, valid=False)
+        queue.finish(assignment, valid=False)
     clock.now_s += 1000
     assert take(queue) is None
     assert queue.outlook() is Outlook.NOTHING
@@ -185,7 +185,7 @@ def test_a_matched_run_waits_for_its_donors(layout: Layout) -> None:
     assert donor.run.run_id == "one-a"
     assert take(queue) is None
     ledger.closed.add("one-a")
-    queue.finished(donor, valid=True)
+    queue.finish(donor, valid=True)
     assert take(queue).run.run_id == "two-m"
 
 
@@ -195,7 +195,7 @@ def test_giving_back_releases_what_was_not_started_and_keeps_what_runs(layout: L
     queue.give_back_waiting()
     assert layout.claim("one").exists()
     assert take(queue).run.block_id == "two"
-    queue.dropped(running)
+    queue.drop(running)
     assert not layout.claim("one").exists()
 
 
@@ -212,6 +212,6 @@ def test_runs_that_are_not_there_yet_keep_a_block_from_being_marked(layout: Layo
     queue = a_queue(layout, ledger)
     assignment = take(queue)
     ledger.closed.add("one-a")
-    queue.finished(assignment, valid=True)
+    queue.finish(assignment, valid=True)
     assert not layout.claim_done("one").exists()
     assert not layout.claim("one").exists()

@@ -2,7 +2,7 @@
 
 import json
 
-from pipeline.analysis.behaviour.collect import collected
+from pipeline.analysis.behaviour.collect import collect
 from pipeline.analysis.tables import open_tables
 from pipeline.analysis.treatment import treatments_of
 from pipeline.records.rebuild import all_run_tables
@@ -38,7 +38,7 @@ def test_pruned_outputs_are_recalled_and_reminders_are_heeded(
     asked = {i for m in used["anytime"] for i in json.loads(m["command"])["ids"]}
     with open_tables(layout.root) as db:
         files = sorted(layout.table("messages").glob("*.parquet"))
-        behaviour = collected(db, files)
+        behaviour = collect(db, files)
         treatments = {t.arm: t for t in treatments_of(db)}
     recalls = behaviour.columns["n_recalls"].tolist()
     assert sorted(recalls) == [0.0, float(len(used["recalling"]))]

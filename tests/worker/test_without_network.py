@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.grading.environments import INSTALLED, WHEELS
-from pipeline.grading.evaluation import NEEDS_NETWORK, EvalSite, eval_site, evaluated
+from pipeline.grading.evaluation import NEEDS_NETWORK, EvalSite, eval_site, evaluate
 from pipeline.grading.verdict import Grade
 from pipeline.host.process import run_command
 from pipeline.records.failure import GradeClass, SandboxError
@@ -154,8 +154,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def graded(row: Any, patch: str, boxes: OpenSandboxes, site: EvalSite, timeout_s: float) -> Grade:
-    start = partial(boxes.started, row, "grade")
-    return evaluated(row, patch, start, site, timeout_s=timeout_s)
+    start = partial(boxes.start, row, "grade")
+    return evaluate(row, patch, start, site, timeout_s=timeout_s)
 
 
 def test_the_tools_of_the_image_build_what_isolation_could_not(sandboxes: Sandboxes) -> None:

@@ -80,7 +80,7 @@ ORDER BY d.run_id, m.message_index
 """
 
 
-def collected(
+def collect(
     connection: duckdb.DuckDBPyConnection,
     files: Sequence[Path],
     *,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import Environment, StrictUndefined
 
-from pipeline.analysis.behaviour.collect import Behaviour, collected
+from pipeline.analysis.behaviour.collect import Behaviour, collect
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.output import replace_file
 from pipeline.analysis.study import GroupStudy, Study
@@ -56,7 +56,7 @@ def write_run_page(results: Path, run_id: str, out: Path) -> None:
         found = connection.execute(query, [run_id]).fetchone()
         if found is None:
             raise KeyError(f"no run {run_id} in {layout.table_file('runs')}")
-        behaviour = collected(connection, [layout.table_part("messages", found[0])])
+        behaviour = collect(connection, [layout.table_part("messages", found[0])])
         for _, page in _pages(connection, [run_id], _fetched_again(behaviour, [run_id])):
             replace_file(out, page)
 

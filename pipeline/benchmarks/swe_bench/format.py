@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.benchmarks.format import Checkout
 from pipeline.benchmarks.rows import DatasetError
 from pipeline.benchmarks.swe_bench.columns import check_rows, load_rows
-from pipeline.grading.evaluation import EvalSite, OpenSandbox, evaluated
+from pipeline.grading.evaluation import EvalSite, OpenSandbox, evaluate
 from pipeline.grading.harness import harness_version, official
 from pipeline.grading.verdict import Grade
 
@@ -39,7 +39,7 @@ class OfficialGrader:
         timeout_s: float,
     ) -> Grade:
         """Return the official grade, from the first environment that could be installed."""
-        return evaluated(row, patch, start, site, timeout_s=timeout_s)
+        return evaluate(row, patch, start, site, timeout_s=timeout_s)
 
 
 class SweBench:

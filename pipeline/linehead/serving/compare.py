@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     reference = Reference(options.model, load_head(options.head), getattr(torch, options.dtype))
     asked = [*_in_a_row(options), *_at_once(options)]
-    outcomes = [_compared(case, reply, reference) for case, reply in asked]
+    outcomes = [_compare(case, reply, reference) for case, reply in asked]
     for outcome in outcomes:
         cached = "-" if outcome.cached_tokens is None else outcome.cached_tokens
         print(
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if worst <= options.tolerance else 1
 
 
-def _compared(case: Case, reply: dict[str, Any], reference: Reference) -> Outcome:
+def _compare(case: Case, reply: dict[str, Any], reference: Reference) -> Outcome:
     params = reply.get("kv_transfer_params")
     expected = reference.scores(reply["prompt_token_ids"], case.texts)
     worst, n_tokens, problem = 0.0, 0, ""
