@@ -183,7 +183,7 @@ def test_every_file_that_a_page_names_exists() -> None:
 
 
 def names_in(module: str) -> set[str]:
-    """Return what a module of ours defines or imports, without importing it (it may need PyTorch)."""
+    """Return what a module defines or imports, without importing it (it may need PyTorch)."""
     path = ROOT / module.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     words = {inner.stem for inner in path.parent.iterdir()} if path.name == "__init__.py" else set()
