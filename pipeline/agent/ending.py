@@ -1,14 +1,15 @@
-"""How a run ends: its exit status, the class that counts, and the patch.
+"""How a run ends: its exit status, the class that counts, the patch or answer.
 
 Limits are the session's and the same on every scaffold; submissions are each scaffold's own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.agent.printed_patch import NO_PATCH, PrintedPatch
 from pipeline.protocols import WHOLE_LIMIT_BYTES
 from pipeline.records.failure import FailureClass
+from pipeline.records.patch import patch_bytes
 
 SUBMITTED = "Submitted"
 LIMITS: Mapping[str, FailureClass] = {
@@ -30,6 +31,8 @@ class Ending:
     failure: str | None = None
     """For people: what limit it was, or the traceback."""
     submission: PrintedPatch = NO_PATCH
+    answer: str | None = None
+    """The text that was submitted, where that is what runs submit."""
 
     @property
     def is_submission(self) -> bool:
@@ -62,9 +65,15 @@ def submitted(submission: PrintedPatch) -> Ending:
         failure_class=ended,
         failure=None
         if size is None
-        else f"the patch has {size:,} bytes; at most {WHOLE_LIMIT_BYTES:,} are kept",
+        else f"the submission has {size:,} bytes; at most {WHOLE_LIMIT_BYTES:,} are kept",
         submission=submission,
     )
+
+
+def answered(submission: PrintedPatch) -> Ending:
+    """Return the ending of a run that submitted a text."""
+    answer = patch_bytes(submission.patch).decode(errors="replace")
+    return replace(submitted(submission), submission=replace(submission, patch=""), answer=answer)
 
 
 def at_limit(exit_status: str, detail: str) -> Ending:

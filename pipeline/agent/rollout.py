@@ -41,6 +41,7 @@ class RunOutcome:
     failure_class: FailureClass
     failure: str | None
     patch: str
+    answer: str | None
     limit_patch: str | None
     oversize_patch_bytes: int | None
     loop: bool
@@ -95,13 +96,14 @@ def run_agent(
     ending = _ending_of(scaffold, session, sandbox, str(row["problem_statement"]))
     finished_at = watch.now()
     left = NO_PATCH
-    if ending.is_limit:
+    if ending.is_limit and agent.submit != "answer":
         left = run_diff(sandbox, commit, timeout_s=agent.command_timeout_s)
     return RunOutcome(
         exit_status=ending.exit_status,
         failure_class=ending.failure_class,
         failure=ending.failure,
         patch=ending.submission.patch,
+        answer=ending.answer,
         limit_patch=left.patch or None,
         oversize_patch_bytes=ending.submission.oversize_bytes or left.oversize_bytes,
         loop=session.loop,

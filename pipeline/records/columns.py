@@ -98,7 +98,12 @@ RUNS = Table(
         _C("n_pruner_errors", "int", "", "Outputs shown whole because it failed; likewise"),
         _C("patch", "string", "", "What the agent submitted, as a diff; empty text if nothing"),
         _C("patch_raw", "bytes", "", "The patch's exact bytes, where they are not UTF-8"),
-        _C("patch_sha256", "string", "", "Of the patch's bytes; empty without one"),
+        _C(
+            "patch_sha256",
+            "string",
+            "",
+            "Of the bytes of the patch, or of the answer; empty without one",
+        ),
         _C(
             "limit_patch",
             "string",

@@ -44,8 +44,8 @@ def mini_from_record(record: RunRecord) -> dict[str, Any]:
         _mini_message(m, record, replies.get(m.step_index), edits.get(m.index, []))
         for m in record.messages
     ]
-    ending = {"exit_status": record.exit_status, "submission": record.patch}
-    messages.append({"role": "exit", "content": record.patch, "extra": ending})
+    ending = {"exit_status": record.exit_status, "submission": record.submission}
+    messages.append({"role": "exit", "content": record.submission, "extra": ending})
     ours = RUN_JSON.dump_python(record, mode="json", exclude_defaults=True)
     ours.pop("messages", None)
     return {

@@ -153,7 +153,10 @@ class RunRecord:
         None
     )
     patch: Patch = ""
-    """What the agent submitted."""
+    """What the agent submitted, where that is a patch."""
+    answer: Annotated[
+        str | None, Kept("What the agent submitted, where that is a text (agent.submit=answer)")
+    ] = None
     limit_patch: Patch | None = None
     """The diff between the commit that the run began at and the tree that a limit left."""
     oversize_patch_bytes: Annotated[
@@ -187,9 +190,14 @@ class RunRecord:
     """Tool lists as JSON text, by their `text_sha256`."""
 
     @property
+    def submission(self) -> str:
+        """What is graded: the answer of a run that submits one, else the patch."""
+        return self.patch if self.answer is None else self.answer
+
+    @property
     def patch_sha256(self) -> str | None:
-        """Hash of the submitted patch; None without one."""
-        return text_sha256(self.patch) if self.patch else None
+        """Hash of the submission; None without one."""
+        return text_sha256(self.submission) if self.submission else None
 
     @property
     def limit_patch_sha256(self) -> str | None:

@@ -264,7 +264,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeConte
 
     A failure on our side is a record of class `grade_infra`, for the caller to repeat.
     """
-    patch = run.patch if kind == "submitted" else run.limit_patch
+    patch = run.submission if kind == "submitted" else run.limit_patch
     sha256 = run.patch_sha256 if kind == "submitted" else run.limit_patch_sha256
     row = context.rows[run.instance_id]
     digest = None

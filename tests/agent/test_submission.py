@@ -12,7 +12,7 @@ from pipeline.records.failure import FailureClass
 from pipeline.records.patch import patch_bytes
 from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.local import LocalSandboxes
-from tests.agent.rollouts import rollout
+from tests.agent.rollouts import agent_spec, rollout
 from tests.fakes import Reply, bash, says, submits
 
 
@@ -79,3 +79,25 @@ def test_bytes_of_an_output_that_are_no_utf8_are_shown_and_counted(sandbox: Sand
     listed = next(m for m in outcome.messages if m.is_observation)
     assert "caf\ufffd.txt\nok \u00e9" in listed.content
     assert listed.undecodable_bytes == 1
+
+
+def test_an_answer_is_the_text_after_the_sentinel_and_no_patch(sandbox: Sandbox) -> None:
+    answering = agent_spec(submit="answer")
+    outcome, _ = rollout([submits("cat *.txt; echo 42")], agent=answering, sandbox=sandbox)
+    assert (outcome.answer, outcome.patch) == ("caf\ufffd\r\n\0" + "42\n", "")
+    assert outcome.failure_class is FailureClass.OK
+
+
+def test_an_agent_that_answered_nothing_submitted_nothing(sandbox: Sandbox) -> None:
+    answering = agent_spec(submit="answer")
+    outcome, _ = rollout([submits("true")], agent=answering, sandbox=sandbox)
+    assert outcome.failure_class is FailureClass.SUBMITTED_EMPTY
+    assert outcome.answer == ""
+
+
+def test_an_agent_that_answers_leaves_no_patch_at_a_limit(sandbox: Sandbox) -> None:
+    answering = agent_spec(submit="answer", step_limit=1)
+    script = [says("", bash("echo x > new"))]
+    outcome, _ = rollout(script, agent=answering, sandbox=sandbox)
+    assert outcome.failure_class is FailureClass.LIMIT_STEPS
+    assert (outcome.answer, outcome.limit_patch) == (None, None)

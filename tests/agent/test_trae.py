@@ -11,7 +11,7 @@ import pytest
 from pipeline.agent.tool import Action, ToolResult
 from pipeline.agent.trae import tools as trae_tools
 from pipeline.agent.trae.editor import CLIP_CHARS, EditorTool
-from pipeline.agent.trae.scaffold import NOTHING_CHANGED
+from pipeline.agent.trae.scaffold import NO_ANSWER, NOTHING_CHANGED
 from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash
 from pipeline.protocols import Sandbox
 from pipeline.records.failure import FailureClass
@@ -90,6 +90,20 @@ def test_the_end_is_refused_while_nothing_was_changed(sandbox: Sandbox):
     outcome, requests = run(sandbox, says("", DONE), says("", bash("echo >> code.py"), DONE))
     assert contents(requests[1])[-1] == NOTHING_CHANGED
     assert requests[1]["messages"][-1]["role"] == "user"
+    assert outcome.failure_class is FailureClass.OK
+
+
+def test_an_agent_that_answers_gives_its_answer_with_the_last_call(sandbox: Sandbox):
+    outcome, requests = run(
+        sandbox,
+        says("", call("task_done", answer=" ")),
+        says("", call("task_done", answer="In café.py.")),
+        agent={"submit": "answer"},
+    )
+    done = next(t for t in requests[0]["tools"] if t["function"]["name"] == "task_done")
+    assert done["function"]["parameters"]["required"] == ["answer"]
+    assert contents(requests[1])[-1] == NO_ANSWER
+    assert (outcome.answer, outcome.patch) == ("In café.py.", "")
     assert outcome.failure_class is FailureClass.OK
 
 

@@ -285,6 +285,7 @@ def drawn_runs(draw: st.DrawFn) -> RunRecord:
         messages=tuple(messages),
         calls=tuple(calls),
         patch=draw(text),
+        answer=draw(st.none() | text),
         failure_class=draw(st.sampled_from(FailureClass)),
         extra={"label": draw(text)},
     )

@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ from pipeline.records.journal import grade_of, new_journal, scan
 from pipeline.records.layout import Layout
 from pipeline.records.lock import read_lock, read_rows, rows_bytes
 from pipeline.records.rebuild import recorded_run
+from pipeline.records.run_record import RunRecord
 from pipeline.records.states import run_states
 from pipeline.records.tables import compact
 from pipeline.worker import grade_job, rollout_job
@@ -224,21 +226,56 @@ class HalfGrader(OfficialGrader):
 
 def graded_in_half(layout: Layout, kind: Literal["submitted", "limit"]) -> GradeRecord:
     """Return the grade, by a grader with scores, of a run that ended at its limit."""
+    return grade_run(run_at_limit(layout), kind, 1, grading(layout, HalfGrader()))
+
+
+def run_at_limit(layout: Layout) -> RunRecord:
     states = run_states(layout).values()
-    run = recorded_run(layout, next(state for state in states if state.limit_patch_sha256))
-    context = GradeContext(
+    return recorded_run(layout, next(state for state in states if state.limit_patch_sha256))
+
+
+def grading(layout: Layout, grader: HalfGrader) -> GradeContext:
+    return GradeContext(
         rows=read_rows(layout.dataset),
         sandboxes=OpenSandboxes(sandbox_factory(read_lock(layout.lock).spec, trusted=True)),
         cache=GradeCache(),
         logs=None,
         timeout_s=60,
         site=EvalSite(),
-        grader=HalfGrader(),
+        grader=grader,
         worker="grade-0",
         node="here",
         now=time.time,
     )
-    return grade_run(run, kind, 1, context)
+
+
+class RightAnswers(HalfGrader):
+    """Solved is what says 42."""
+
+    def grade(self, row, patch, start, site, *, timeout_s):  # noqa: ARG002
+        right = patch == "42"
+        return Grade(
+            grade_class=GradeClass.RESOLVED if right else GradeClass.UNRESOLVED,
+            patch_exists=True,
+            patch_applied=None,
+            score=float(right),
+        )
+
+
+def test_a_run_that_answers_is_graded_by_its_answer(layout: Layout):
+    answered = {answer: replace(run_at_limit(layout), answer=answer) for answer in ("42", "43", "")}
+    found = {
+        answer: grade_run(run, "submitted", 1, grading(layout, RightAnswers()))
+        for answer, run in answered.items()
+    }
+    assert {answer: grade.resolved for answer, grade in found.items()} == {
+        "42": True,
+        "43": False,
+        "": False,
+    }
+    for answer, run in answered.items():
+        assert found[answer].patch_sha256 == run.patch_sha256
+    assert len({run.patch_sha256 for run in answered.values()}) == 3
 
 
 def test_a_score_and_its_parts_reach_the_table_and_are_reused_for_the_same_patch(layout: Layout):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.agent.bash_tool import BashTool
-from pipeline.agent.ending import Ending, submitted
+from pipeline.agent.ending import Ending, answered, submitted
 from pipeline.agent.mini.importing import prepare_import
 from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.session import Session
@@ -35,6 +35,9 @@ class MiniScaffold:
         agent = MiniAgent(self.spec, session, sandbox, sentinel=SENTINEL)
         if self.spec.submit == "sentinel":
             return agent.ended(task)
+        if self.spec.submit == "answer":
+            ending = agent.ended(task)
+            return answered(ending.submission) if ending.is_submission else ending
         timeout_s = self.spec.command_timeout_s
         commit = first_commit(sandbox, timeout_s=timeout_s)
         ending = agent.ended(task)

@@ -1,25 +1,33 @@
 """The scaffold `trae`: the loop rules and the four tools of Trae agent, in an own implementation.
 
 A reply without a call is answered and the run goes on; `task_done` ends it once something was
-changed, and what was changed against the first commit is the submission. Two rules differ from
-Trae's: arguments that are no JSON enter no history, since chat templates parse them again, and the
-reasoning of earlier turns stays in the history.
+changed, and what was changed against the first commit is the submission. An agent that answers
+gives its answer to `task_done`. Two rules differ from Trae's: arguments that are no JSON enter no
+history, since chat templates parse them again, and the reasoning of earlier turns stays in the
+history.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.agent.ending import Ending, at_limit, submitted
-from pipeline.agent.printed_patch import NO_PATCH
+from pipeline.agent.ending import Ending, answered, at_limit, submitted
+from pipeline.agent.printed_patch import NO_PATCH, PrintedPatch
 from pipeline.agent.prompts import output_start, rendered
 from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Action, BadReplyError, Tool, actions_from_calls
 from pipeline.agent.trae.editor import EditorTool, clipped
-from pipeline.agent.trae.tools import TASK_DONE, RestartedBash, sequential_thinking, task_done
+from pipeline.agent.trae.tools import (
+    ANSWER,
+    TASK_DONE,
+    RestartedBash,
+    sequential_thinking,
+    task_done,
+)
 from pipeline.protocols import Sandbox
 from pipeline.spec.agent import AgentSpec
 
+NO_ANSWER = "The task is not done: give your answer as the argument `answer` of task_done."
 NOTHING_CHANGED = (
     "The task is not done: nothing in the repository was changed. Solve it, then call task_done."
 )
@@ -38,7 +46,7 @@ class TraeScaffold:
             RestartedBash(timeout_s=timeout_s, asks_focus=asks_focus),
             EditorTool(timeout_s=timeout_s, asks_focus=asks_focus),
             sequential_thinking(),
-            task_done(),
+            task_done(answers=self.spec.submit == "answer"),
         ]
 
     def run(self, session: Session, sandbox: Sandbox, task: str) -> Ending:
@@ -67,12 +75,22 @@ class TraeScaffold:
             for action in actions:
                 self._carry_out(action, session, sandbox)
             session.note_actions(actions)
-            if any(action.tool == TASK_DONE for action in actions):
-                submission = run_diff(sandbox, commit, timeout_s=timeout_s)
-                if submission != NO_PATCH:
-                    return submitted(submission)
-                session.say("user", NOTHING_CHANGED)
+            said_done = [action for action in actions if action.tool == TASK_DONE]
+            if said_done:
+                ending = self._ending(said_done[-1], sandbox, commit)
+                if ending is not None:
+                    return ending
+                session.say("user", NO_ANSWER if spec.submit == "answer" else NOTHING_CHANGED)
         return at_limit("RepeatedFormatError", f"{n_unusable} unusable replies in a row")
+
+    def _ending(self, done: Action, sandbox: Sandbox, commit: str | None) -> Ending | None:
+        """Return what `task_done` ends the run with; None where there is nothing to submit."""
+        if self.spec.submit == "answer":
+            answer = (done.arguments or {}).get(ANSWER)
+            usable = isinstance(answer, str) and bool(answer.strip())
+            return answered(PrintedPatch(patch=str(answer))) if usable else None
+        submission = run_diff(sandbox, commit, timeout_s=self.spec.command_timeout_s)
+        return None if submission == NO_PATCH else submitted(submission)
 
     def _carry_out(self, action: Action, session: Session, sandbox: Sandbox) -> None:
         result = session.use(action, sandbox)
@@ -104,7 +122,7 @@ class TraeScaffold:
 
 
 def scaffold(agent: AgentSpec) -> TraeScaffold:
-    """Return the scaffold; `task_done` prints no patch, so only diffs can be submitted."""
-    if agent.submit != "diff":
-        raise ValueError(f"agent {agent.name}: scaffold trae submits by diff; say submit=diff")
+    """Return the scaffold; `task_done` prints no patch, so a sentinel can submit nothing."""
+    if agent.submit == "sentinel":
+        raise ValueError(f"agent {agent.name}: scaffold trae prints no patch; say submit=diff")
     return TraeScaffold(agent)

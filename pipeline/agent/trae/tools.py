@@ -58,6 +58,10 @@ class RestartedBash:
         return ": restart" if arguments.get("restart") else self._bash.as_command(arguments, call)
 
 
+_SAID = ("thought", "answer")
+"""Arguments that a status does not repeat."""
+
+
 class _Noted:
     """A tool whose call is all there is to it."""
 
@@ -68,7 +72,7 @@ class _Noted:
 
     def run(self, action: Action, sandbox: Sandbox) -> ToolResult:  # noqa: ARG002
         """Return a status as JSON."""
-        given = {k: v for k, v in (action.arguments or {}).items() if k != "thought"}
+        given = {k: v for k, v in (action.arguments or {}).items() if k not in _SAID}
         return ToolResult(output=json.dumps({"status": "noted", **given}))
 
     def as_command(self, arguments: Mapping[str, Any], call: RequestedToolCall) -> str:  # noqa: ARG002
@@ -98,12 +102,17 @@ def sequential_thinking() -> _Noted:
 
 
 TASK_DONE = "task_done"
+ANSWER = "answer"
+"""The argument of `task_done` that holds the answer, where a run submits one."""
 
 
-def task_done() -> _Noted:
+def task_done(*, answers: bool = False) -> _Noted:
     """Return the tool `task_done`; whether the task is done, the loop decides."""
+    text = {"type": "string", "description": "The answer in full: nothing else is read."}
     return _Noted(
         TASK_DONE,
         "Say that the task is done. Verify the solution first: nothing can be done afterwards.",
-        {"type": "object", "properties": {}},
+        {"type": "object", "properties": {ANSWER: text}, "required": [ANSWER]}
+        if answers
+        else {"type": "object", "properties": {}},
     )
