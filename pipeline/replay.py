@@ -47,6 +47,7 @@ from pipeline.replaying.calibration import (
     report_lines,
 )
 from pipeline.replaying.pilot import measured, pilot_points
+from pipeline.replaying.price_regret import Schedules
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import RULES, AnswerLengths
 from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
@@ -322,11 +323,21 @@ def replayed(job: Job) -> Done:
     for recording in chain([first] if first else [], found):
         replayer = Replayer(recording, counter, job.settings)
         done.notes.extend(f"{recording.instance_id}: {note}" for note in recording.notes)
+        schedules = Schedules(recording, replayer, job.caching)
+        cheapest = schedules.cheapest()
         for arm in job.arms:
             result = replayer.replay(arm)
             if arm.policy.kind == REFERENCE:
                 done.checks.append(self_check(recording, result))
-            done.results.append(priced(result, job.flat, job.caching))
+            done.results.append(
+                priced(
+                    result,
+                    job.flat,
+                    job.caching,
+                    cheapest=cheapest,
+                    retimed=schedules.retimed(result),
+                )
+            )
             if job.by_call:
                 done.calls.extend(call_objects(result))
     return done

@@ -12,6 +12,7 @@ and an edit removes what the output took.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pipeline.accounting.cache_cost import CacheAccount, CallCache, Piece
 from pipeline.accounting.prompt_pieces import PlainPieces, PromptChange, PromptPieces
@@ -21,10 +22,10 @@ from pipeline.replaying.replay_choices import AnswerLengths, stand_in
 from pipeline.replaying.served_sizes import Continued, ServedSizes
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.policies import policy_for
-from pipeline.views.policy import AuxReply, AuxRequest, CallKind, TokenCounter
-from pipeline.views.shown import ShownTokens
+from pipeline.views.policy import AuxReply, AuxRequest, CallKind, Policy, TokenCounter
+from pipeline.views.shown import ShownTokens, idle_s
 from pipeline.views.thinning import thinned
-from pipeline.views.trajectory import Edit, Message, Trajectory
+from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 from pipeline.views.walk import Growing, PlainView, Walk, reply_of
 
 
@@ -83,6 +84,8 @@ class ReplayedCall:
     kind: str
     cache: CallCache
     completion_tokens: int
+    idle_s: float | None = None
+    """Since the last call, where that was measured: a cache may have lost the prefix."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +95,16 @@ class Replayed:
     instance_id: str
     arm: str
     calls: tuple[ReplayedCall, ...]
-    edits: tuple[Edit, ...]
-    """All edits the arm made, in order; shared elisions are not among them."""
+    edits_by_step: tuple[tuple[Edit, ...], ...]
+    """The edits the arm made before each step call; shared elisions are not among them."""
     template_dropped_tokens: int
     stand_ins: int
     """Answers that came from a rule and not from the recording."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All edits the arm made, in order."""
+        return tuple(chain.from_iterable(self.edits_by_step))
 
 
 class Replayer:
@@ -114,7 +122,24 @@ class Replayer:
 
     def replay(self, arm: ArmSpec) -> Replayed:
         """Return what `arm` would have sent."""
-        return _Replay(self, self._for_recording(arm)).run()
+        policy = policy_for(
+            self._for_recording(arm),
+            seed=self._settings.seed,
+            count_tokens=self._counter,
+            context_length=self._settings.context_length,
+        )
+        return self.replay_policy(arm.name, policy)
+
+    def replay_policy(self, name: str, policy: Policy) -> Replayed:
+        """Return what `policy` would have sent."""
+        return _Replay(self, name, policy).run()
+
+    def shown_tokens(self, message: Message, edits: Edits) -> int:
+        """Return the served tokens of a message under `edits`, as every prompt would show it."""
+        n_tokens = self._tokens.of_message(message, edits)
+        if self._settings.rules == "no_reasoning":
+            n_tokens -= message.reasoning_tokens
+        return self._sizes.piece(Piece(text="", n_tokens=n_tokens, origin=message.index)).n_tokens
 
     def _for_recording(self, arm: ArmSpec) -> ArmSpec:
         """Return the arm with a trigger that the recording can fire."""
@@ -194,18 +219,12 @@ class _TrackedView(PlainView):
 class _Replay:
     """One arm over one recording, under way."""
 
-    def __init__(self, owner: Replayer, arm: ArmSpec) -> None:
+    def __init__(self, owner: Replayer, name: str, policy: Policy) -> None:
         self._recording = owner._recording
         self._settings = owner._settings
-        self._arm = arm
+        self._name = name
         self._tokens = owner._tokens
         self._sizes = owner._sizes
-        policy = policy_for(
-            arm,
-            seed=owner._settings.seed,
-            count_tokens=owner._counter,
-            context_length=owner._settings.context_length,
-        )
         self._pieces = PromptPieces(self._tokens, rules=self._settings.rules, plain=owner._plain)
         self._overhead = Piece(text="\x00tools\n", n_tokens=owner._overhead)
         self._account = CacheAccount(owner._counter, block_tokens=self._settings.block_tokens)
@@ -216,15 +235,17 @@ class _Replay:
             (d.kind, d.message_index): d for d in self._recording.trajectory.decisions
         }
         self._calls: list[ReplayedCall] = []
-        self._made: list[Edit] = []
+        self._made: list[tuple[Edit, ...]] = []
         self._stand_ins = 0
+        self._charged_at = 0
+        """Messages at the last call of the view."""
 
     def run(self) -> Replayed:
         elisions = self._recording.elisions
         for number, call in enumerate(self._recording.calls):
             self._history.upto(call.n_messages)
             self._view.apply(elisions[number])
-            self._made += self._walk.step()
+            self._made.append(tuple(self._walk.step()))
             view = self._view
             change = self._pieces.update(view.trajectory, view.standing, view.touched)
             view.touched.clear()
@@ -235,9 +256,9 @@ class _Replay:
             self._charge("step", change, completion, answer)
         return Replayed(
             instance_id=self._recording.instance_id,
-            arm=self._arm.name,
+            arm=self._name,
             calls=tuple(self._calls),
-            edits=tuple(self._made),
+            edits_by_step=tuple(self._made),
             template_dropped_tokens=self._pieces.template_dropped_tokens,
             stand_ins=self._stand_ins,
         )
@@ -285,8 +306,12 @@ class _Replay:
             completion="" if answer is None else self._pieces.rendered_answer(answer),
             answer=None if answer is None else answer.index,
         )
+        # A cleanup before the step call has warmed the prefix for it.
+        here = len(self._view.trajectory.messages)
+        idle = idle_s(self._view.trajectory) if here != self._charged_at else None
+        self._charged_at = here
         self._calls.append(
-            ReplayedCall(kind=kind, cache=cache, completion_tokens=completion_tokens)
+            ReplayedCall(kind=kind, cache=cache, completion_tokens=completion_tokens, idle_s=idle)
         )
 
     def _charge_aside(self, request: AuxRequest, completion_tokens: int) -> None:

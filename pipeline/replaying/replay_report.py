@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipeline.accounting.cache_cost import CallCache
 from pipeline.accounting.pricing import Bill, break_even_ratio
-from pipeline.replaying.replay import Replayed, ReplaySettings
+from pipeline.replaying.price_regret import MAX_CALLS
+from pipeline.replaying.replay import Replayed, ReplayedCall, ReplaySettings
 from pipeline.spec.pricing import PriceList
 
 REFERENCE = "full_history"
@@ -37,6 +37,10 @@ class Row:
     cost_flat: float
     cost_cached: float
     cost_spliced: float
+    cost_cheapest: float | None
+    """Of the cheapest schedule of removals; None: too many calls."""
+    cost_retimed: float | None
+    """Of the arm's own removals at their cheapest moments; None: it does more than remove."""
     n_edits: int
 
 
@@ -49,8 +53,15 @@ class Priced:
     stand_ins: int
 
 
-def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
-    """Return the sums of a replayed arm."""
+def priced(
+    result: Replayed,
+    flat: PriceList,
+    caching: PriceList,
+    *,
+    cheapest: Replayed | None = None,
+    retimed: Replayed | None = None,
+) -> Priced:
+    """Return the sums of a replayed arm, beside those of the cheapest schedules."""
     calls = [(c.cache, c.completion_tokens) for c in result.calls]
     prompts = [cache.prompt_tokens for cache, _ in calls]
     bill = Bill(
@@ -69,22 +80,27 @@ def priced(result: Replayed, flat: PriceList, caching: PriceList) -> Priced:
         cached_prefix_tokens=sum(cache.lcp_tokens for cache, _ in calls),
         cached_block_tokens=bill.cached_tokens,
         cached_spliced_tokens=sum(cache.spliced_tokens for cache, _ in calls),
-        cost_flat=sum(_cost(flat, cache, out) for cache, out in calls),
-        cost_cached=sum(_cost(caching, cache, out) for cache, out in calls),
-        cost_spliced=sum(_cost(caching, cache, out, cache.spliced_tokens) for cache, out in calls),
+        cost_flat=cost(result, flat),
+        cost_cached=cost(result, caching),
+        cost_spliced=sum(_cost(caching, call, call.cache.spliced_tokens) for call in result.calls),
+        cost_cheapest=None if cheapest is None else cost(cheapest, caching),
+        cost_retimed=None if retimed is None else cost(retimed, caching),
         n_edits=len(result.edits),
     )
     return Priced(row=row, bill=bill, stand_ins=result.stand_ins)
 
 
-def _cost(
-    prices: PriceList, cache: CallCache, completion_tokens: int, hits: int | None = None
-) -> float:
-    """Return a call's cost with `hits` cached tokens; by default those in whole blocks."""
+def cost(result: Replayed, prices: PriceList) -> float:
+    """Return the cost of all calls, hits counted in whole blocks."""
+    return sum(_cost(prices, call, call.cache.lcp_block_tokens or 0) for call in result.calls)
+
+
+def _cost(prices: PriceList, call: ReplayedCall, hits: int) -> float:
     return prices.call_cost(
-        prompt_tokens=cache.prompt_tokens,
-        cached_tokens=cache.lcp_block_tokens or 0 if hits is None else hits,
-        completion_tokens=completion_tokens,
+        prompt_tokens=call.cache.prompt_tokens,
+        cached_tokens=hits,
+        completion_tokens=call.completion_tokens,
+        idle_s=call.idle_s,
     )
 
 
@@ -117,17 +133,25 @@ def table_lines(
     )
     head = (
         *("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "spliced"),
-        *("break-even", "edits"),
+        *("break-even", "price regret", "timing", "edits"),
     )
-    yield f"{'arm':34}" + "".join(f"{name:>12}" for name in head)
+    yield f"{'arm':34}" + "".join(f"{name:>13}" for name in head)
     for name, own in by_arm.items():
-        yield f"{name:34}" + "".join(f"{cell:>12}" for cell in _cells(own, reference, caching))
+        yield f"{name:34}" + "".join(f"{cell:>13}" for cell in _cells(own, reference, caching))
     yield (
         "flat, caching: cost where a cached token costs as much as an uncached one, and where it"
         f" costs {caching.cached / caching.input:g} of it; spliced: the same if the server kept the"
         " keys of all text that stays, wherever it moves, which none does. Break-even: the price"
         " of a cached token, in uncached ones, at which the arm costs what the reference does; -:"
         " none from 0 to 1."
+    )
+    yield (
+        "Price regret: what the arm costs above the cheapest schedule of removals in hindsight, at"
+        " the caching prices, in costs of full_history; timing: the part that its own removals"
+        " would have saved if made later, or never, whichever is cheapest. The schedules know the"
+        " end, and not what the agent still needed. Runs of more than"
+        f" {MAX_CALLS} calls are left out. -: the arm does more than put placeholders where outputs"
+        " were shown."
     )
     stand_ins = sum(r.stand_ins for r in results)
     if stand_ins:
@@ -156,7 +180,19 @@ def _cells(
         _bill(own), _bill(reference), output_price=caching.output / caching.input
     )
     yield "-" if not even or not 0 <= even <= 1 else f"{even:.3f}"
+    yield from _regrets(own, reference)
     yield f"{_sum(own, 'n_edits'):,.0f}"
+
+
+def _regrets(own: Sequence[Priced], reference: Sequence[Priced] | None) -> Iterator[str]:
+    """Yield the cost above the cheapest schedule, and above the arm's own removals retimed."""
+    pairs = zip((r.row for r in own), (r.row.cost_cached for r in reference or ()), strict=False)
+    known = [(row, whole) for row, whole in pairs if row.cost_cheapest is not None]
+    base = sum(whole for _, whole in known)
+    for key in ("cost_cheapest", "cost_retimed"):
+        costs = [getattr(row, key) for row, _ in known if row.cost_retimed is not None]
+        above = sum(row.cost_cached for row, _ in known) - sum(costs)
+        yield f"{above / base:.3f}" if base and len(costs) == len(known) else "-"
 
 
 def _sum(results: Sequence[Priced], key: str) -> float:

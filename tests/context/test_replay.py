@@ -41,6 +41,8 @@ FIELDS = [
     "cost_flat",
     "cost_cached",
     "cost_spliced",
+    "cost_cheapest",
+    "cost_retimed",
     "n_edits",
 ]
 
