@@ -1,13 +1,12 @@
 """What a planned look decides about an arm: go on, or stop for not worse, for worse, or as futile.
 
-Looks are at shares of the instances, in an order that the plan's seed fixes, and a look is due once
+Looks are at shares of the instances, in the plan's random order, and a look is due once
 all instances up to it are graded in the arm and in the reference. So a look decides the same
 whenever it is taken, and nothing that ran ahead of it counts. Solve rates only: the statistic is
 Tango's score against the margin and against 0. A difference over its own standard error would call
 a loss of the margin "not worse" too often, since rates that happen to look good also look precise.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, nan, sqrt
@@ -92,17 +91,10 @@ def decisions(group: Group, plan: AnalysisPlan) -> list[Decision]:
     if plan.reference not in group.arms:
         raise ValueError(f"no arm {plan.reference!r} in {group.title}")
     arms = plan.contrasts or tuple(a for a in group.arms if a != plan.reference)
-    order = look_order(group.instance_ids, plan.resampling_seed)
+    place = {name: i for i, name in enumerate(group.instance_ids)}
+    order = np.array([place[name] for name in plan.look_order(group.instance_ids)])
     control = group.arms[plan.reference]
     return [_decision(group.arms[name], control, order, plan) for name in arms]
-
-
-def look_order(instance_ids: Sequence[str], seed: int) -> IntArray:
-    """Return the places of the instances in the order in which looks take them in."""
-    names = sorted(instance_ids)
-    random.Random(f"looks {seed}").shuffle(names)
-    place = {name: i for i, name in enumerate(instance_ids)}
-    return np.array([place[name] for name in names], dtype=np.int64)
 
 
 def _decision(

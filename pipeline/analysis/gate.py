@@ -78,10 +78,11 @@ def checked(
     tally, treatments = tally_of(connection), treatments_of(connection)
     n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
     n_ungraded = sum(row.grades["ungraded"] for row in tally)
+    ended = [arm for (arm,) in connection.execute("SELECT arm FROM ended_arms").fetchall()]
     found = [
         *(no_plan(connection) if has_lock else no_lock()),
         *nothing_there(tally),
-        *missing_runs(tally, has_lock=has_lock),
+        *missing_runs(tally, has_lock=has_lock, ended_arms=ended),
         *strange_runs(connection),
         *twin_runs(connection),
         *silent_runs(connection),

@@ -35,7 +35,8 @@ edited other people's runs, and when, is not on record."""
 _GRADED_AS = "SELECT run_id FROM done JOIN grades USING (run_id) WHERE grade_class = '{}'"
 
 RUNS_OF = {
-    "missing_runs": "SELECT run_id FROM plan ANTI JOIN done USING (run_id)",
+    "missing_runs": "SELECT run_id FROM plan ANTI JOIN done USING (run_id) "
+    "ANTI JOIN ended_arms USING (arm)",
     "mixed_science": "SELECT run_id FROM runs ANTI JOIN plan USING (run_id)",
     "zero_tokens": "SELECT run_id FROM done WHERE output_tokens = 0 AND n_calls > 0",
     "unknown_endings": "SELECT run_id FROM runs WHERE failure_class = 'unknown_ending'",

@@ -6,7 +6,7 @@ have changed, and above the plan's share the contrast is refused unless it was a
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,18 +109,24 @@ _COMPARE_THE_REST = "ingest what is missing, or compare complete pairs only: --a
 
 
 def refused_contrasts(
-    groups: Sequence[Group], *, reference: str, max_share: float, was_launched: bool = True
+    groups: Sequence[Group],
+    *,
+    reference: str,
+    max_share: float,
+    was_launched: bool = True,
+    ended_arms: Collection[str] = (),
 ) -> Iterator[Problem]:
     """Yield a problem for each contrast with a larger share of lost pairs than `max_share`.
 
-    Only a folder that `was_launched` can be launched again; others get another remedy.
+    Only a folder that `was_launched` can be launched again; others get another remedy. `ended_arms`
+    have no more pairs by a planned look, and are not judged here.
     """
     remedy = _LAUNCH_AGAIN if was_launched else _COMPARE_THE_REST
     for group in groups:
         if reference not in group.arms:
             continue
         for name, arm in group.arms.items():
-            if name == reference:
+            if name == reference or name in ended_arms:
                 continue
             lost = lost_pairs(group.arms[reference], arm)
             if lost.share > max_share:

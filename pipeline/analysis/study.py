@@ -34,6 +34,7 @@ from pipeline.analysis.cost import (
 )
 from pipeline.analysis.decisions import Decision, decisions
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
+from pipeline.analysis.gate_ended import ended_early
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
@@ -44,6 +45,7 @@ from pipeline.analysis.repositories import RepositorySensitivity, repository_sen
 from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
 from pipeline.analysis.tables import open_tables
 from pipeline.records.columns import MESSAGES
+from pipeline.records.ended_arms import ended_arms
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock, read_lock
 from pipeline.spec.analysis import AnalysisPlan
@@ -141,7 +143,7 @@ def study_of(
     layout = Layout(results)
     lock = read_lock(layout.lock) if layout.lock.exists() else None
     plan = lock.spec.analysis if lock else AnalysisPlan()
-    acting = _acting_arms(lock)
+    acting, ended = _acting_arms(lock), ended_arms(layout)
     gate = checked(
         connection,
         has_lock=lock is not None,
@@ -157,8 +159,10 @@ def study_of(
         reference=reference or plan.reference,
         max_share=plan.max_missing_share,
         was_launched=lock is not None,
+        ended_arms=ended,
     )
-    gate = replace(gate, problems=(*gate.problems, *lost, *not_as_published(lock)))
+    early = ended_early(groups, plan, ended)
+    gate = replace(gate, problems=(*gate.problems, *early, *lost, *not_as_published(lock)))
     if nothing or not (gate.passes or allow_invalid):
         raise InvalidSweepError(refusal(gate))
     pricing = pricing_from(lock.spec.pricing if lock else {})

@@ -4,9 +4,9 @@ Missing tables are empty ones with their columns, missing columns are null: a fo
 grades, or one written before a column was added, reads like any other. Nothing is loaded here;
 queries stream from Parquet.
 
-Views: every table of docs/records.md under its name, `plan`, and two that everything else uses:
-`done` (runs that ended by themselves, which judge an arm) and `verdicts` (their grades, stale ones
-left out).
+Views: every table of docs/records.md under its name, `plan`, and three that everything else uses:
+`done` (runs that ended by themselves, which judge an arm), `verdicts` (their grades, stale ones
+left out) and `ended_arms` (arms of which no more runs are made).
 """
 
 import os
@@ -19,6 +19,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from pipeline.records.columns import PLAN, TABLES, Table
+from pipeline.records.ended_arms import ended_arms
 from pipeline.records.layout import Layout
 from pipeline.records.lock import REBUILD, RESTORE, damaged_files_named
 from pipeline.records.schema import check_version
@@ -62,6 +63,9 @@ def open_tables(results: Path) -> duckdb.DuckDBPyConnection:
         connection.execute(view_sql(table, files))
     plan_files = [layout.plan] if layout.plan.exists() else []
     connection.execute(view_sql(PLAN, plan_files))
+    connection.execute("CREATE TABLE ended_arms (arm VARCHAR, ended_at VARCHAR)")
+    for ended in ended_arms(layout).items():
+        connection.execute("INSERT INTO ended_arms VALUES (?, ?)", ended)
     connection.execute(_DERIVED)
     return connection
 

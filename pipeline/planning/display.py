@@ -95,6 +95,10 @@ def status_view(progress: Progress) -> RenderableType:
         lines.append(Text("runs by ending: " + counted(progress.failure_classes)))
     if progress.grade_classes and progress.all_graded:
         lines.append(Text("grades: " + counted(progress.grade_classes)))
+    lines += [
+        Text(f"{arm} was ended: {n} of its planned runs are not made")
+        for arm, n in progress.ended_arms.items()
+    ]
     lines += map(Text, failed_lines(progress.failed))
     lines += [Text(worker_line(worker)) for worker in progress.workers]
     if not progress.all_run:

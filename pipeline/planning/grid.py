@@ -2,7 +2,9 @@
 
 A block holds all arms of one (model, agent, instance, seed, phase), so that a pair shares its node,
 its server and its hour. Its runs start in an order drawn from the seed; the instances of a seed
-come in an order drawn likewise, so that a sweep cut short is still balanced.
+come in an order drawn likewise, so that a sweep cut short is still balanced. With planned looks the
+plan's random order is that of all seeds, and an instance comes with all of them: a look is due as
+soon as its share of the runs is done.
 """
 
 import random
@@ -34,7 +36,7 @@ def planned_runs(
         ValueError: two runs with one id; the arms or models that share it are named.
     """
     groups = _cells_by_block(spec)
-    order = _instance_orders(groups, [str(row["instance_id"]) for row in rows])
+    order = _instance_orders(spec, groups, [str(row["instance_id"]) for row in rows])
     row_of = {str(row["instance_id"]): row for row in rows}
     runs: list[PlannedRun] = []
     for (phase, seed, model, _), cells in groups.items():
@@ -65,7 +67,8 @@ def planned_runs(
                 block_id = _block_id(members)
                 runs += (replace(run, block_id=block_id) for run in members)
     _refuse_twins(runs)
-    return [replace(run, position=position) for position, run in enumerate(_by_rank(runs, order))]
+    runs = _by_rank(runs, order, by_instance=bool(spec.analysis.looks))
+    return [replace(run, position=position) for position, run in enumerate(runs)]
 
 
 def _cells_by_block(spec: SweepSpec) -> dict[BlockKey, list[tuple[Cell, str]]]:
@@ -78,11 +81,14 @@ def _cells_by_block(spec: SweepSpec) -> dict[BlockKey, list[tuple[Cell, str]]]:
 
 
 def _instance_orders(
-    groups: Mapping[BlockKey, object], instance_ids: Sequence[str]
+    spec: SweepSpec, groups: Mapping[BlockKey, object], instance_ids: Sequence[str]
 ) -> dict[int, list[str]]:
     """Return for each seed the order in which its instances come."""
+    seeds = {seed for _, seed, _, _ in groups}
+    if spec.analysis.looks:
+        return dict.fromkeys(seeds, spec.analysis.look_order(instance_ids))
     orders = {}
-    for seed in {seed for _, seed, _, _ in groups}:
+    for seed in seeds:
         orders[seed] = sorted(instance_ids)
         _rng("instances", seed).shuffle(orders[seed])
     return orders
@@ -98,10 +104,23 @@ def _shuffled_chunks(
         yield shuffled[start : start + size]
 
 
-def _by_rank(runs: Sequence[PlannedRun], order: Mapping[int, Sequence[str]]) -> list[PlannedRun]:
-    """Return the runs by phase and seed, models and agents alternating within an instance."""
+def _by_rank(
+    runs: Sequence[PlannedRun], order: Mapping[int, Sequence[str]], *, by_instance: bool
+) -> list[PlannedRun]:
+    """Return the runs by phase and seed, models and agents alternating within an instance.
+
+    Args:
+        runs: in any order.
+        order: the instances of each seed.
+        by_instance: each instance comes with all its seeds and phases before the next one.
+    """
     rank = {seed: {name: i for i, name in enumerate(names)} for seed, names in order.items()}
-    return sorted(runs, key=lambda run: (run.phase, run.seed, rank[run.seed][run.instance_id]))
+
+    def key(run: PlannedRun) -> tuple[int, int, int]:
+        place = rank[run.seed][run.instance_id]
+        return (place, run.phase, run.seed) if by_instance else (run.phase, run.seed, place)
+
+    return sorted(runs, key=key)
 
 
 def _block_id(members: Sequence[PlannedRun]) -> str:

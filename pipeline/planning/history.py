@@ -35,7 +35,7 @@ def history_of(
 ) -> History:
     """Return the past of the planned `runs`, from the states of their records."""
     of_plan = [states.get(run.run_id) for run in runs]
-    done = [state for state in of_plan if state is not None and not state.to_run]
+    done = [state for state in of_plan if state is not None and state.has_result]
     return History(
         todo=[
             run for run, state in zip(runs, of_plan, strict=True) if state is None or state.to_run

@@ -14,6 +14,7 @@ from pipeline.host.files import read_json
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
+from pipeline.records.states import Progress as RunProgress
 from pipeline.records.states import RunState, States
 
 LIVE_S = 90.0
@@ -54,6 +55,7 @@ class Progress:
     """The sweep at one moment."""
 
     planned: int
+    """Without the runs that no one wants any more, since their arms were ended."""
     finished: int
     """Runs with a valid record, graded or not."""
     infra_failed: int
@@ -74,6 +76,8 @@ class Progress:
     failed: Sequence[FailedRun] = field(default=())
     """Runs to look at, with `python -m pipeline.show`."""
     damaged_journals: Sequence[str] = field(default=())
+    ended_arms: Mapping[str, int] = field(default_factory=dict)
+    """Arms that were ended, with the planned runs of each that are not made."""
 
     @property
     def all_run(self) -> bool:
@@ -89,7 +93,10 @@ class Progress:
 def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> Progress:
     """Return the sweep's progress now; `states` is kept between calls, so that this is cheap."""
     known = states.refresh()
-    of_plan = [known.get(run.run_id) or RunState(run_id=run.run_id) for run in runs]
+    every = [(run, known.get(run.run_id) or RunState(run_id=run.run_id)) for run in runs]
+    ended = Counter(run.arm for run, state in every if state.progress is RunProgress.ENDED)
+    wanted = [(run, state) for run, state in every if state.progress is not RunProgress.ENDED]
+    runs, of_plan = [run for run, _ in wanted], [state for _, state in wanted]
     workers = live_workers(layout)
     finished = [state for state in of_plan if not state.to_run]
     rate = sum(float(w.get("runs_per_s") or 0.0) for w in workers)
@@ -109,6 +116,7 @@ def progress_of(layout: Layout, runs: Sequence[PlannedRun], states: States) -> P
         workers=workers,
         stopped=stopped_workers(layout),
         cells=_cells(runs, of_plan),
+        ended_arms=dict(ended),
         failed=list(_failed(of_plan)),
         damaged_journals=sorted(states.damages),
     )

@@ -16,7 +16,7 @@ from pipeline.records.plan import PlannedRun, read_plan
 from pipeline.records.rebuild import recorded_run, sent_calls
 from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
 from pipeline.records.run_record import CallRecord, RunRecord
-from pipeline.records.states import Progress, RunState, States
+from pipeline.records.states import RunState, States
 
 MAX_OUTPUT_LINES = 20
 MARKS = {"done": "x", "active": ">", "dropped": "-"}
@@ -49,7 +49,7 @@ def shown_run(layout: Layout, run_id: str) -> ShownRun:
     states = States(layout)
     states.refresh()
     state = states.state_of(planned.run_id)
-    if state.progress is Progress.MISSING:
+    if state.failure_class is None:
         raise NoRunError(
             f"{planned.run_id} has no record yet: it is planned or running; "
             f"python -m pipeline.status {layout.root} shows what is at work"

@@ -55,6 +55,11 @@ class Layout:
         """While this exists, workers start no new block."""
         return self.root / "drain"
 
+    @property
+    def ended_arms(self) -> Path:
+        """One small JSON file an arm of which no more runs are begun."""
+        return self.root / "ended_arms"
+
     # --- claims ---
     @property
     def claims(self) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.records.election import Candidate, winning_grade, winning_run
+from pipeline.records.ended_arms import ended_runs
 from pipeline.records.failure import FailureClass, GradeClass
 from pipeline.records.frames import Damage, Frame, FrameKind
 from pipeline.records.journal import GRADE_HEAD, RUN_HEAD, scan
@@ -28,6 +29,8 @@ class Progress(StrEnum):
     MISSING = "missing"
     INFRA_FAILED = "infra_failed"
     """Only infrastructure failures so far: to be run again."""
+    ENDED = "ended"
+    """No valid record, and none is wanted any more: its arm was ended."""
     DONE = "done"
     """A valid record, no valid grade of its patch yet."""
     GRADED = "graded"
@@ -67,6 +70,11 @@ class RunState:
         return self.progress in (Progress.MISSING, Progress.INFRA_FAILED)
 
     @property
+    def has_result(self) -> bool:
+        """True where a valid record is there."""
+        return self.progress in (Progress.DONE, Progress.GRADED)
+
+    @property
     def to_grade(self) -> bool:
         """True where the submitted patch still has no valid grade."""
         return self.progress is Progress.DONE
@@ -91,6 +99,8 @@ class States:
             for c in group
         }
         self._states: dict[str, RunState] = {}
+        self._n_ended_arms = 0
+        self._ended: frozenset[str] = frozenset()
         self._fresh = True
         self.damages: dict[str, list[Damage]] = {}
         """Corrupt stretches found, by journal."""
@@ -99,6 +109,7 @@ class States:
         """Read what is new and return the state of every run that has a record."""
         touched = set(self._runs) if self._fresh else set()
         self._fresh = False
+        touched |= self._newly_ended()
         for path in self._layout.journal_paths():
             name, start = path.stem, self._offsets.get(path.stem, 0)
             if _size_of(path) <= start:
@@ -117,6 +128,15 @@ class States:
         """Return the state of one run as of the last `refresh`."""
         return self._states.get(run_id) or RunState(run_id=run_id)
 
+    def _newly_ended(self) -> frozenset[str]:
+        """Return the runs whose arms were ended, or taken up again, since the last look."""
+        n_arms = len(list(self._layout.ended_arms.glob("*.json")))
+        if n_arms == self._n_ended_arms:
+            return frozenset()
+        before, self._ended = self._ended, ended_runs(self._layout)
+        self._n_ended_arms = n_arms
+        return before ^ self._ended
+
     def _take(self, frame: Frame, journal: str, touched: set[str]) -> None:
         if frame.kind == FrameKind.RUN:
             group = self._runs
@@ -134,11 +154,16 @@ class States:
 
     def _state_of(self, run_id: str) -> RunState:
         runs = self._runs.get(run_id)
-        if not runs:
-            return RunState(run_id=run_id)
-        return state_from(
-            run_id, runs, self._grades.get(run_id, []), self._limit_grades.get(run_id, [])
+        state = (
+            state_from(
+                run_id, runs, self._grades.get(run_id, []), self._limit_grades.get(run_id, [])
+            )
+            if runs
+            else RunState(run_id=run_id)
         )
+        if state.to_run and run_id in self._ended:
+            return replace(state, progress=Progress.ENDED)
+        return state
 
 
 def state_from(

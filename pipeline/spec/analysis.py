@@ -4,11 +4,12 @@ Hashed into the lock. A result that the plan names is confirmatory; everything e
 prints carries the word "exploratory".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.fields.bounds import Count, Share
-from pipeline.fields.identity import Science, added_science
+from pipeline.fields.identity import Science, added_science, digest_of
 
 RefetchSource = Literal["one", "union"]
 """Whether one earlier read must have shown a re-fetch's lines, or the earlier reads together."""
@@ -62,3 +63,13 @@ class AnalysisPlan:
                 f"looks: {list(self.looks)} must increase from above 0 to 1 (the end), as "
                 "[0.25, 0.5, 0.75, 1.0] do"
             )
+
+    def look_order(self, instance_ids: Sequence[str]) -> list[str]:
+        """Return the instances in the random order in which they enter the looks.
+
+        Every instance has a place of its own: leaving some out does not move the others.
+        """
+        return sorted(
+            instance_ids,
+            key=lambda name: digest_of(["look", self.resampling_seed, name], length=64),
+        )

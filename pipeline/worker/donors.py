@@ -46,7 +46,7 @@ class Donors:
             states = self._states.refresh() if unread else {}
             for run_id in unread:
                 state = states.get(run_id)
-                if state is not None and not state.to_run:
+                if state is not None and state.has_result:
                     run = recorded_run(self._layout, state)
                     self._measured[run_id] = measured_from(run)
             return [self._measured[run_id] for run_id in run_ids if run_id in self._measured]

@@ -37,7 +37,7 @@ class Ledger(Protocol):
 
 
 class RolloutLedger:
-    """A run is open until it has a valid record."""
+    """A run is open until it has a valid record, or its arm was ended."""
 
     def __init__(self, states: States) -> None:
         self._states = states

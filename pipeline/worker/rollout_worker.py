@@ -232,4 +232,4 @@ def _wall_times(states: States, run_ids: Sequence[str]) -> list[float]:
     """Return how long the runs took that have a result."""
     known = states.refresh()
     done = (known[run_id] for run_id in run_ids if run_id in known)
-    return [state.wall_s for state in done if state.wall_s is not None and not state.to_run]
+    return [state.wall_s for state in done if state.wall_s is not None and state.has_result]

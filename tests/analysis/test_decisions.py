@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.analysis.decisions import decisions, look_order
+from pipeline.analysis.decisions import decisions
 from pipeline.analysis.outcomes import ArmOutcomes, Group
 from pipeline.analysis.publish import analyze_results
 from pipeline.analysis.synthetic.folder import write_sweep
@@ -52,9 +52,22 @@ def drawn(difference: float, *, n: int = 500, seeds: int = 2, seed: int = 0) -> 
     return group_of(runs(chance), runs(chance + difference * hurt / hurt.mean()))
 
 
+def places(group: Group) -> list[int]:
+    """The places of the instances in the order of the looks."""
+    return [group.instance_ids.index(name) for name in PLAN.look_order(group.instance_ids)]
+
+
+def test_leaving_instances_out_does_not_move_the_others_in_the_order_of_the_looks():
+    names = [f"repo-{i}" for i in range(40)]
+    order = PLAN.look_order(names)
+    assert order != names
+    assert sorted(order) == sorted(names)
+    assert PLAN.look_order(names[7:]) == [name for name in order if name in names[7:]]
+
+
 def test_a_look_is_due_only_when_all_its_instances_are_graded():
     group = drawn(0.0)
-    first = look_order(group.instance_ids, PLAN.resampling_seed)[0]
+    first = group.instance_ids.index(PLAN.look_order(group.instance_ids)[0])
     resolved = group.arms["mask"].resolved.copy()
     resolved[first] = np.nan
     waiting = replace(group, arms={**group.arms, "mask": arm_of("mask", resolved)})
@@ -69,7 +82,7 @@ def test_a_look_decides_the_same_however_much_ran_ahead_of_it():
     group = drawn(-0.12)
     (late,) = decisions(group, PLAN)
     assert late.verdict == "worse"
-    order = look_order(group.instance_ids, PLAN.resampling_seed)
+    order = places(group)
     resolved = group.arms["mask"].resolved.copy()
     resolved[order[late.n_instances :]] = np.nan
     just_due = replace(group, arms={**group.arms, "mask": arm_of("mask", resolved)})
@@ -79,7 +92,7 @@ def test_a_look_decides_the_same_however_much_ran_ahead_of_it():
 
 def test_no_rate_is_named_while_an_arm_goes_on():
     resolved = drawn(0.0).arms["full_history"].resolved
-    later = look_order(drawn(0.0).instance_ids, PLAN.resampling_seed)[100:]
+    later = places(drawn(0.0))[100:]
     resolved[later] = np.nan
     (decision,) = decisions(group_of(resolved, resolved), PLAN)
     assert decision.sentence == "mask: look 1 of 5, 100 instances: go on"

@@ -43,6 +43,16 @@ def test_the_order_of_arms_is_random_across_blocks_but_the_same_each_time():
     assert plan() == plan(rows=ROWS[::-1])
 
 
+def test_with_looks_instances_come_in_the_order_of_the_looks_each_with_all_its_seeds():
+    looks = "analysis.looks=[0.5,1.0]"
+    runs = plan("seeds=[0,1]", looks)
+    order = sweep_spec(["+sweep=demo", looks]).analysis.look_order(list(DIGESTS))
+    assert list(dict.fromkeys(run.instance_id for run in runs)) == order
+    half = runs[: len(runs) // 2]
+    assert {run.instance_id for run in half} == set(order[:6])
+    assert {run.run_id for run in runs} == {run.run_id for run in plan("seeds=[0,1]")}
+
+
 def test_a_large_set_of_arms_is_split():
     assert {len(block.runs) for block in blocks_of(plan("max_block_runs=3"))} == {1, 3}
 

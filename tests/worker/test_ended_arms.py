@@ -1,0 +1,49 @@
+"""An arm that was ended: no worker begins its runs, and nothing waits for them."""
+
+import pytest
+
+from pipeline.drain import main as drain
+from pipeline.planning.folder import FolderError
+from pipeline.planning.history import history_of
+from pipeline.planning.progress import progress_of
+from pipeline.records.plan import read_plan
+from pipeline.records.states import Progress, States, run_states
+from pipeline.worker import rollout_job
+from tests.worker.conftest import SHORT, MakeSweep, launched
+
+
+def test_an_ended_arm_is_left_out_and_the_others_go_on(make_sweep: MakeSweep) -> None:
+    layout = make_sweep(SHORT)
+    assert drain([str(layout.root), "--arm", "plan_prune"]) == 0
+    rollout_job.main(str(layout.root), "sim", 0)
+    plan, states = read_plan(layout.plan), run_states(layout)
+    made = {run.arm for run in plan if states[run.run_id].has_result}
+    assert made == {"full_history"}
+    assert {states[r.run_id].progress for r in plan if r.arm == "plan_prune"} == {Progress.ENDED}
+    assert history_of(layout, plan, states).todo == []
+    progress = progress_of(layout, plan, States(layout))
+    assert progress.all_run
+    assert (progress.planned, progress.ended_arms) == (2, {"plan_prune": 2})
+
+
+def test_an_ended_arm_that_is_taken_up_again_is_finished(make_sweep: MakeSweep) -> None:
+    layout = make_sweep(SHORT)
+    assert drain([str(layout.root), "--arm", "plan_prune"]) == 0
+    rollout_job.main(str(layout.root), "sim", 0)
+    for note in layout.ended_arms.iterdir():
+        note.unlink()
+    rollout_job.main(str(layout.root), "sim", 1)
+    states = run_states(layout)
+    assert all(states[run.run_id].has_result for run in read_plan(layout.plan))
+
+
+@pytest.mark.parametrize(
+    "more", ["instances.ids=[toy__ledger-1,toy__tabular-1,toy__tabular-2]", "seeds=[0,1]"]
+)
+def test_a_sweep_with_looks_does_not_grow(make_sweep: MakeSweep, more: str) -> None:
+    looks = "analysis.looks=[0.5,1.0]"
+    layout = make_sweep(looks)
+    layout.submissions.joinpath("1.json").write_text("{}")
+    launched(layout.root, looks)
+    with pytest.raises(FolderError, match="looks are planned"):
+        launched(layout.root, looks, more)
