@@ -68,7 +68,7 @@ def _ingest(options: argparse.Namespace) -> int:
     counter = token_counter(options.token_counter)
     layout = Layout(options.out)
     compact(layout)
-    files = chain.from_iterable(map(trajectory_files, options.trajectories))
+    files = list(chain.from_iterable(map(trajectory_files, options.trajectories)))
     report = ingest(
         files,
         layout,

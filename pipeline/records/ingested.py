@@ -8,7 +8,7 @@ the files' format is the part of `foreign/`; tokens are counted by whom the door
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.records.atif_export import record_from_atif_export
-from pipeline.records.foreign.files import runs_in
+from pipeline.records.foreign.files import repeated_in, runs_in
 from pipeline.records.foreign.instances import task_sha256
 from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.records.journal import RUN_JSON, Journal, json_of
@@ -55,7 +55,7 @@ class IngestReport:
 
 
 def ingest(
-    files: Iterator[Path],
+    files: Sequence[Path],
     layout: Layout,
     new_journal: Callable[[], Journal],
     *,
@@ -76,12 +76,15 @@ def ingest(
     report = IngestReport()
     known = set(committed(layout, "runs"))
     seeds, tasks = _next_seeds(layout), _known_tasks(layout)
+    repeated = repeated_in(files)
     journal: Journal | None = None
     try:
         records = (
             (path, record)
             for path in files
-            for record in _records_of(path, report, count, origin, seeds, tasks)
+            for record in _records_of(
+                path, report, count, origin, seeds, tasks, repeated.get(path, frozenset())
+            )
         )
         for path, record in records:
             if record.run_id in known:
@@ -109,6 +112,7 @@ def _records_of(
     origin: Origin,
     seeds: Mapping[Key, int],
     tasks: dict[str, tuple[str, str]],
+    billed_elsewhere: frozenset[str],
 ) -> Iterator[RunRecord]:
     """Yield the runs of a file; a bad file is noted in the report."""
     try:
@@ -116,7 +120,7 @@ def _records_of(
         if exported is not None:
             yield exported
             return
-        for run in runs_in(path, count):
+        for run in runs_in(path, count, billed_elsewhere):
             record = record_of(run, path, origin, seeds)
             _check_readable(record)
             _check_task(run, path, tasks)

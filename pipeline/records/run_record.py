@@ -54,6 +54,12 @@ class CallRecord:
     cache_write_tokens: Annotated[
         int | None, Kept("Of these, written to the server's cache, as it reports", "tokens")
     ] = None
+    cache_write_1h_tokens: Annotated[
+        int | None,
+        Kept(
+            "Of those, to be kept for an hour and billed so; empty where it is not said", "tokens"
+        ),
+    ] = None
     lcp_tokens: Annotated[
         int | None, Kept("Longest prefix shared with an earlier call of the run", "tokens")
     ] = None
@@ -95,6 +101,9 @@ class CallRecord:
     latency_s: Annotated[float | None, Kept("Request to whole answer", "s")] = None
     ttft_s: Annotated[float | None, Kept("Request to first token", "s")] = None
     finish_reason: Annotated[str | None, Kept("As the server reports")] = None
+    served_model: Annotated[
+        str | None, Kept("As a session log names it call by call; empty: the run's model")
+    ] = None
     request_seed: Annotated[int | None, Kept("Seed sent; the same for every arm of a pair")] = None
     temperature: Annotated[float | None, Kept("As sent; empty: the model's own setting")] = None
     max_tokens: Annotated[int | None, Kept("As sent", "tokens")] = None

@@ -3,11 +3,14 @@
 A step of the agent is a call of the model with its tool calls and their results. By the format's
 text "input" includes cache reads and writes; Harbor's converter for opencode leaves the writes out.
 Steps copied from another context were billed there, steps with `llm_call_count` 0 made no call, and
-those above 1 sum several calls, whose sizes are then unknown. Unknown keys are ignored.
+those above 1 sum several calls, whose sizes are then unknown. A run that goes on in another file is
+one run: what that file copies is its new context. Sub-agents have caches of their own; their calls
+count as calls aside. Unknown keys are ignored.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from pipeline.records.foreign.history import History, Usage, text_of
 from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.views.trajectory import ToolCall
 
+_CONTINUED = re.compile(rb'"continued_trajectory_ref":\s*"(?:[^"]*/)?([^"/]+)"')
 _WRITTEN = ("cache_write_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
 
 
@@ -34,46 +38,106 @@ def run_from_atif(data: Mapping[str, Any], path: Path, count: Count) -> ForeignR
         count: tokens of a text.
 
     Raises:
+        OSError: it goes on in a file that is not there.
         ValueError: it holds no steps.
     """
     agent = _mapping(data.get("agent"))
-    history = History(count=count)
-    summed = copied = 0
-    for step in data.get("steps") or ():
-        source = step.get("source")
-        history.note_time(step.get("timestamp"))
-        if source != "agent":
-            history.say("system" if source == "system" else "user", step.get("message"))
-            _take_results(history, step)
-            continue
-        calls = step.get("llm_call_count", 1)
-        if step.get("is_copied_context"):
-            copied += 1
-        elif calls != 0:
-            several = isinstance(calls, int) and calls > 1
-            summed += several
-            usage = Usage() if several else _usage(step, str(agent.get("name")))
-            history.bill(usage, started_at=step.get("timestamp"))
-        history.reply(
-            step.get("message"),
-            reasoning=step.get("reasoning_content"),
-            calls=[_tool_call(call) for call in step.get("tool_calls") or ()],
-        )
-        _take_results(history, step)
-    if summed:
-        history.notes.append(f"{summed} steps sum several calls: the sizes of those are unknown")
-    if copied:
-        history.notes.append(f"{copied} steps were copied from another context: not billed again")
-    if data.get("subagent_trajectories"):
-        history.notes.append("its sub-agents have caches of their own and are left out")
-    if data.get("continued_trajectory_ref"):
-        history.notes.append("it goes on in another file")
-    return history.run(
+    reader = _Reader(History(count=count), str(agent.get("name")))
+    reader.take(data)
+    for part in _continuations(data, path):
+        reader.history.forget()
+        reader.take(part)
+    reader.note()
+    return reader.history.run(
         agent=str(agent.get("name") or "unknown"),
         version=str(agent.get("version") or "unknown"),
         model=str(agent.get("model_name") or _model_of(data) or "unknown"),
-        ending=_ending_beside(path, len(history.calls)),
+        ending=_ending_beside(path, len(reader.history.calls)),
     )
+
+
+def continuations_named(content: bytes) -> list[str]:
+    """Return the names of the files in which a trajectory goes on, from its file's content."""
+    return [name.decode("utf-8", "replace") for name in _CONTINUED.findall(content)]
+
+
+def _continuations(data: Mapping[str, Any], path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the trajectories that go on where the one before ended.
+
+    Raises:
+        OSError: one is not there.
+        ValueError: one is no trajectory, or comes again.
+    """
+    seen = {path.name}
+    while name := data.get("continued_trajectory_ref"):
+        following = path.with_name(Path(str(name)).name)
+        if following.name in seen:
+            raise ValueError(f"it goes on in {following.name}, which it came from")
+        seen.add(following.name)
+        data = json.loads(following.read_bytes())
+        if not is_atif(data):
+            raise ValueError(f"it goes on in {following.name}, which is no ATIF trajectory")
+        yield data
+
+
+class _Reader:
+    """Follows the steps of a trajectory and of those that it goes on in."""
+
+    def __init__(self, history: History, agent: str) -> None:
+        self.history = history
+        self._agent = agent
+        self._n_summed = self._n_copied = 0
+
+    def take(self, data: Mapping[str, Any]) -> None:
+        """Take the steps of one file."""
+        for step in data.get("steps") or ():
+            source = step.get("source")
+            self.history.note_time(step.get("timestamp"))
+            if source == "agent":
+                self._take_call(step)
+                self.history.reply(
+                    step.get("message"),
+                    reasoning=step.get("reasoning_content"),
+                    calls=[_tool_call(call) for call in step.get("tool_calls") or ()],
+                )
+            else:
+                self.history.say("system" if source == "system" else "user", step.get("message"))
+            _take_results(self.history, step)
+        for sub_agent in data.get("subagent_trajectories") or ():
+            self._take_aside(_mapping(sub_agent))
+
+    def note(self) -> None:
+        """Note what people should know of it."""
+        if self._n_summed:
+            self.history.notes.append(
+                f"{self._n_summed} steps sum several calls: the sizes of those are unknown"
+            )
+        if self._n_copied:
+            self.history.notes.append(
+                f"{self._n_copied} steps were copied from another context: not billed again"
+            )
+        if self.history.aside:
+            self.history.notes.append(
+                f"{len(self.history.aside)} calls of its sub-agents, which have caches of their"
+                " own, were billed and are not replayed"
+            )
+
+    def _take_call(self, step: Mapping[str, Any]) -> None:
+        calls = step.get("llm_call_count", 1)
+        several = isinstance(calls, int) and calls > 1
+        copied = bool(step.get("is_copied_context"))
+        self._n_copied += copied
+        if calls == 0:
+            return
+        self._n_summed += several and not copied
+        usage = Usage() if several else _usage(step, self._agent)
+        self.history.bill(usage, started_at=step.get("timestamp"), elsewhere=copied)
+
+    def _take_aside(self, data: Mapping[str, Any]) -> None:
+        agent = str(_mapping(data.get("agent")).get("name") or self._agent)
+        for step in data.get("steps") or ():
+            if step.get("source") == "agent" and not step.get("is_copied_context"):
+                self.history.bill_aside(_usage(step, agent), started_at=step.get("timestamp"))
 
 
 def _usage(step: Mapping[str, Any], agent: str) -> Usage:
@@ -89,6 +153,7 @@ def _usage(step: Mapping[str, Any], agent: str) -> Usage:
         written=written,
         completion=metrics.get("completion_tokens"),
         reasoning=extra.get("reasoning_tokens", extra.get("reasoning_output_tokens")),
+        model=step.get("model_name"),
     )
 
 

@@ -3,16 +3,18 @@
 One line holds one block of a reply, so the lines of one `message.id` and `requestId` are one call,
 billed once; of its usage the line with most output tokens counts. `input_tokens` leaves cache reads
 and writes out. Lines form a tree: the conversation is the path from the newest line to its root,
-with the results of parallel calls, which hang off that path; other branches were billed too and are
-noted. A compaction starts a new root that names the old one. System prompt and tools are not in the
-file: they are the first call's prompt less its messages. Sub-agents' files repeat their parent's
-messages, which are billed there.
+with the results of parallel calls, which hang off that path; other branches were billed too and
+count as calls aside. A compaction starts a new root that names the old one. System prompt and tools
+are not in the file: they are the first call's prompt less its messages. Forks, sub-agents and the
+compaction's own call (`agent-acompact-*`) repeat their parent's messages, which are billed once, in
+the file that `repeated_calls` names.
 """
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,14 @@ Entry = Mapping[str, Any]
 CallKey = tuple[str, str]
 """Message and request: a side question repeats message ids under requests of its own."""
 
+_LINKS = frozenset({"uuid", "parentUuid", "logicalParentUuid"})
+_KEPT = _LINKS | {
+    *("type", "message", "timestamp", "requestId", "isSidechain", "isCompactSummary", "version")
+}
+"""What is read of a line; beside it stand copies of results, as large again."""
+_REPLY = re.compile(rb'"id":\s*"(msg_\w+)"')
+_FORKED = b'"forkedFrom":'
+
 _PLACEHOLDER_SHARE = 0.5
 """An output count below this share of the text's own tokens was never filled in."""
 
@@ -34,20 +44,27 @@ def is_claude_code(head: bytes) -> bool:
     return b'"sessionId"' in head and (b'"parentUuid"' in head or b'"leafUuid"' in head)
 
 
-def run_from_claude_code(path: Path, count: Count) -> ForeignRun:
+def run_from_claude_code(
+    path: Path, count: Count, billed_elsewhere: Collection[str] = ()
+) -> ForeignRun:
     """Return the run of a session's log.
+
+    Args:
+        path: the log.
+        count: tokens of a text.
+        billed_elsewhere: ids of messages that another file bills; see `repeated_calls`.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it holds no conversation.
     """
-    entries = [entry for entry in objects_in(path) if entry.get("uuid") and "message" in entry]
-    apart = "subagents" not in path.parts
+    lines = [_kept(line) for line in objects_in(path) if line.get("uuid")]
+    entries = [line for line in lines if isinstance(line.get("message"), Mapping)]
+    apart = not _is_sub_agents(path)
     main = [e for e in entries if not (apart and e.get("isSidechain"))]
-    chosen = _conversation(main)
+    chosen = _conversation(main, lines)
     history = History(count=count, hides_prefix=True)
     usages = _usages(entries)
-    billed_before = _ids_of_parent(path)
     blocks_of: dict[CallKey, list[Mapping[str, Any]]] = defaultdict(list)
     for entry in chosen:
         if entry["type"] == "assistant":
@@ -65,18 +82,12 @@ def run_from_claude_code(path: Path, count: Count) -> ForeignRun:
         if key in taken:
             continue
         taken.add(key)
-        blocks = blocks_of[key]
-        usage = _usage(usages[key])
-        if key[0] not in billed_before:
-            history.bill(usage, started_at=entry.get("timestamp"))
-        history.reply(
-            _texts(blocks, "text"), reasoning=_joined(blocks, "thinking"), calls=_calls(blocks)
-        )
-        written = history.messages[-1].n_tokens + history.messages[-1].reasoning_tokens
-        if key[0] not in billed_before and (usage.completion or 0) < written * _PLACEHOLDER_SHARE:
-            history.bill_again(_usage(usages[key], completion=written))
-            estimated += 1
-    _note(history, taken, usages, billed_before, estimated)
+        elsewhere = key[0] in billed_elsewhere
+        estimated += _take_reply(history, usages[key], blocks_of[key], elsewhere=elsewhere)
+    for key, entry in usages.items():
+        if key not in taken and key[0] not in billed_elsewhere:
+            history.bill_aside(_usage(entry), started_at=entry.get("timestamp"))
+    _note(history, estimated)
     first = next((e for e in main if e["type"] == "assistant"), {})
     return history.run(
         agent="claude-code",
@@ -85,10 +96,63 @@ def run_from_claude_code(path: Path, count: Count) -> ForeignRun:
     )
 
 
-def _conversation(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the lines on the path from the newest to its root, with what belongs to them."""
+def repeated_calls(files: Iterable[Path]) -> dict[Path, frozenset[str]]:
+    """Return, for each log, the ids of messages that another of the logs bills.
+
+    A fork repeats its parent's messages, and so do sub-agents and a compaction's own call. The
+    original is the file that neither says it was forked nor is a sub-agent's; of several, the one
+    that was changed last the longest time ago.
+
+    Args:
+        files: Claude Code's logs. The parent of a sub-agent's log is asked too.
+    """
+    logs = set(files)
+    ids_of = {}
+    rank_of: dict[Path, tuple[bool, bool, float, str]] = {}
+    for path in logs | {p for p in map(_parent, logs) if p is not None and p.is_file()}:
+        ids_of[path], forked = _message_ids(path)
+        rank_of[path] = forked, _is_sub_agents(path), path.stat().st_mtime, str(path)
+    original: dict[str, Path] = {}
+    for path in sorted(rank_of, key=rank_of.__getitem__):
+        for name in ids_of[path]:
+            original.setdefault(name, path)
+    return {path: frozenset(i for i in ids_of[path] if original[i] != path) for path in logs}
+
+
+def _message_ids(path: Path) -> tuple[set[str], bool]:
+    """Return the ids of a log's replies, and whether it says that it was forked."""
+    ids: set[str] = set()
+    forked = False
+    with path.open("rb") as lines:
+        for line in lines:
+            ids.update(found.decode() for found in _REPLY.findall(line))
+            forked = forked or _FORKED in line
+    return ids, forked
+
+
+def _is_sub_agents(path: Path) -> bool:
+    return "subagents" in path.parts or path.name.startswith("agent-")
+
+
+def _parent(path: Path) -> Path | None:
+    """Return the log of the session that a sub-agent's file belongs to."""
+    return path.parent.parent.with_suffix(".jsonl") if path.parent.name == "subagents" else None
+
+
+def _kept(line: Mapping[str, Any]) -> Entry:
+    names = _KEPT if line.get("type") in ("user", "assistant") else _LINKS
+    return {name: line[name] for name in names if name in line}
+
+
+def _conversation(entries: Sequence[Entry], lines: Sequence[Entry]) -> list[Entry]:
+    """Return the messages on the path from the newest to its root, with what belongs to them.
+
+    Args:
+        entries: lines with a message.
+        lines: all that have an id: others lie on the path too, a compaction's border for one.
+    """
     talk = [e for e in entries if e.get("type") in ("user", "assistant")]
-    by_uuid = {e["uuid"]: e for e in entries}
+    by_uuid = {e["uuid"]: e for e in lines}
     place = {e["uuid"]: position for position, e in enumerate(entries)}
     if not talk:
         raise ValueError("it holds no conversation")
@@ -107,6 +171,22 @@ def _conversation(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(chosen.values(), key=lambda e: place[e["uuid"]])
 
 
+def _take_reply(
+    history: History, entry: Entry, blocks: Sequence[Mapping[str, Any]], *, elsewhere: bool
+) -> bool:
+    """Add a call and its reply; return whether its output had to be estimated."""
+    usage = _usage(entry)
+    history.bill(usage, started_at=entry.get("timestamp"), elsewhere=elsewhere)
+    history.reply(
+        _texts(blocks, "text"), reasoning=_joined(blocks, "thinking"), calls=_calls(blocks)
+    )
+    written = history.messages[-1].n_tokens + history.messages[-1].reasoning_tokens
+    if elsewhere or (usage.completion or 0) >= written * _PLACEHOLDER_SHARE:
+        return False
+    history.bill_again(replace(usage, completion=written))
+    return True
+
+
 def _take_user(history: History, entry: Entry) -> None:
     content = entry["message"].get("content")
     rest = []
@@ -122,56 +202,59 @@ def _take_user(history: History, entry: Entry) -> None:
         history.say("user", rest)
 
 
-def _usages(entries: Iterable[Entry]) -> dict[CallKey, Mapping[str, Any]]:
-    """Return the usage of each call in the file, on whatever branch: the one with most output."""
-    found: dict[CallKey, Mapping[str, Any]] = {}
+def _usages(entries: Iterable[Entry]) -> dict[CallKey, Entry]:
+    """Return a line with the usage of each call in the file: the one with most output.
+
+    Its time is that of the call's first line.
+    """
+    found: dict[CallKey, Entry] = {}
     for entry in entries:
         if entry.get("type") != "assistant":
             continue
-        usage = entry["message"].get("usage") or {}
-        before = found.setdefault(_key(entry), usage)
-        if (usage.get("output_tokens") or 0) > (before.get("output_tokens") or 0):
-            found[_key(entry)] = usage
+        before = found.setdefault(_key(entry), entry)
+        if _output_of(entry) > _output_of(before):
+            found[_key(entry)] = {**entry, "timestamp": before.get("timestamp")}
     return found
 
 
-def _usage(usage: Mapping[str, Any], *, completion: int | None = None) -> Usage:
-    parts = [
-        usage.get(name)
-        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    ]
-    fresh, read, written = parts
+def _output_of(entry: Entry) -> int:
+    return (entry["message"].get("usage") or {}).get("output_tokens") or 0
+
+
+def _usage(entry: Entry) -> Usage:
+    usage = entry["message"].get("usage") or {}
+    fresh, read = usage.get("input_tokens"), usage.get("cache_read_input_tokens")
+    split = usage.get("cache_creation") or {}
+    short, long = (split.get(f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h"))
+    written = usage.get("cache_creation_input_tokens")
+    if written is None and split:
+        written = (short or 0) + (long or 0)
     return Usage(
         prompt=None if fresh is None else fresh + (read or 0) + (written or 0),
         cached=read,
         written=written,
-        completion=usage.get("output_tokens") if completion is None else completion,
+        written_1h=long,
+        completion=usage.get("output_tokens"),
+        model=entry["message"].get("model"),
     )
 
 
-def _note(
-    history: History,
-    taken: set[CallKey],
-    usages: Mapping[CallKey, Mapping[str, Any]],
-    billed_before: frozenset[str],
-    estimated: int,
-) -> None:
-    elsewhere = len(set(usages) - taken)
-    if elsewhere:
-        history.notes.append(f"{elsewhere} calls on other branches were billed and are left out")
-    if billed_before & {message for message, _ in taken}:
+def _note(history: History, estimated: int) -> None:
+    if history.aside:
+        history.notes.append(
+            f"{len(history.aside)} calls on other branches were billed and are not replayed"
+        )
+    if history.n_repeated:
         history.notes.append("what it repeats of its parent's session is billed there")
     if estimated:
         history.notes.append(f"{estimated} output counts are placeholders: estimated from the text")
-
-
-def _ids_of_parent(path: Path) -> frozenset[str]:
-    """Return the message ids of the session that a sub-agent's file belongs to."""
-    parent = path.parent.parent.with_suffix(".jsonl")
-    if path.parent.name != "subagents" or not parent.is_file():
-        return frozenset()
-    with parent.open(encoding="utf-8", errors="replace") as lines:
-        return frozenset(m for line in lines for m in re.findall(r'"id":\s*"(msg_\w+)"', line))
+    unsplit = sum(
+        bool(c.cache_write_tokens) and c.cache_write_1h_tokens is None for c in history.calls
+    )
+    if unsplit:
+        history.notes.append(
+            f"{unsplit} calls do not say how long their cache writes stay: taken as five minutes"
+        )
 
 
 def _key(entry: Entry) -> CallKey:

@@ -20,6 +20,7 @@ from pipeline.views.trajectory import ToolCall
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 """Items that call a tool, and where what it is called with stands."""
+_UNKNOWN = "unknown"
 
 
 def is_codex(head: bytes) -> bool:
@@ -56,8 +57,10 @@ class _Reader:
         self._after_compaction = False
         self._began: float | None = None
         self._copying = False
-        self._n_copied = 0
-        self._model = self._version = "unknown"
+        """Its parent's history, at the beginning of a fork's or sub-agent's file."""
+        self._replacing = False
+        """The new history of a compaction."""
+        self._model = self._version = _UNKNOWN
 
     def take(self, kind: str, payload: Mapping[str, Any], timestamp: Any) -> None:
         """Take one line."""
@@ -67,7 +70,7 @@ class _Reader:
             self._history.note_time(timestamp)
         if kind == "session_meta" and self._began is None:
             self._began = unix_seconds(payload.get("timestamp") or timestamp)
-            self._version = str(payload.get("cli_version") or "unknown")
+            self._version = str(payload.get("cli_version") or _UNKNOWN)
         elif kind == "turn_context":
             self._model = str(payload.get("model") or self._model)
         elif kind == "response_item":
@@ -80,8 +83,9 @@ class _Reader:
     def run(self) -> ForeignRun:
         """Return the run so far."""
         self._close_reply(None)
-        if self._n_copied:
-            self._history.notes.append(f"{self._n_copied} calls are its parent's: billed there")
+        if self._history.n_repeated:
+            n = self._history.n_repeated
+            self._history.notes.append(f"{n} calls are its parent's: billed there")
         return self._history.run(agent="codex", version=self._version, model=self._model)
 
     def _take_item(self, item: Mapping[str, Any], timestamp: Any) -> None:
@@ -106,8 +110,8 @@ class _Reader:
     def _close_reply(self, timestamp: Any) -> None:
         if not (self._texts or self._reasoning or self._calls):
             return
-        if not self._copying:
-            self._history.bill(Usage(), started_at=timestamp)
+        if not self._replacing:
+            self._history.bill(Usage(), started_at=timestamp, elsewhere=self._copying)
             self._open_calls += 1
         self._history.reply(
             "\n".join(self._texts),
@@ -127,12 +131,9 @@ class _Reader:
         self._close_reply(timestamp)
         if repeated or self._after_compaction:
             return
-        if self._copying:
-            self._n_copied += 1
-            return
         last = info.get("last_token_usage") or _difference(total, before)
         if self._open_calls and isinstance(last, Mapping):
-            self._history.bill_again(_usage(last))
+            self._history.bill_again(_usage(last, self._model))
             self._open_calls = 0
 
     def _compact(self, payload: Mapping[str, Any], timestamp: Any) -> None:
@@ -141,22 +142,23 @@ class _Reader:
         self._after_compaction = True
         replacement = payload.get("replacement_history")
         if isinstance(replacement, list):
-            copying, self._copying = self._copying, True
+            self._replacing = True
             for item in replacement:
                 self._take_item(item, timestamp)
             self._close_reply(timestamp)
-            self._copying, self._after_compaction = copying, True
+            self._replacing, self._after_compaction = False, True
         elif payload.get("message"):
             self._history.say("user", payload["message"])
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
+def _usage(usage: Mapping[str, Any], model: str) -> Usage:
     return Usage(
         prompt=usage.get("input_tokens"),
         cached=usage.get("cached_input_tokens"),
         written=usage.get("cache_write_input_tokens"),
         completion=usage.get("output_tokens"),
         reasoning=usage.get("reasoning_output_tokens"),
+        model=None if model == _UNKNOWN else model,
     )
 
 

@@ -7,13 +7,17 @@ into; what is no trajectory is passed over. A file that was named itself, or who
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.records.foreign.atif import is_atif, run_from_atif
-from pipeline.records.foreign.claude_code import is_claude_code, run_from_claude_code
+from pipeline.records.foreign.atif import continuations_named, is_atif, run_from_atif
+from pipeline.records.foreign.claude_code import (
+    is_claude_code,
+    repeated_calls,
+    run_from_claude_code,
+)
 from pipeline.records.foreign.codex import is_codex, run_from_codex
 from pipeline.records.foreign.instances import instance_of
 from pipeline.records.foreign.mini import trajectory_from_mini
@@ -22,7 +26,6 @@ from pipeline.records.foreign.run import Count, ForeignRun
 
 SUFFIX = ".traj.json"
 _MINI, _ATIF = b'"trajectory_format"', b'"ATIF-v'
-_LOGS = ((is_claude_code, run_from_claude_code), (is_codex, run_from_codex))
 _HEAD_BYTES = 1 << 18
 """Of a log, enough to tell whose it is."""
 
@@ -30,13 +33,15 @@ _HEAD_BYTES = 1 << 18
 def trajectory_files(path: Path) -> Iterator[Path]:
     """Yield the file itself, or every trajectory file below the folder, by name.
 
-    Of two files of one Harbor trial, the scaffold's own is read and ATIF's passed over.
+    Of two files of one Harbor trial, the scaffold's own is read and ATIF's passed over; so is the
+    file that another one goes on in.
     """
     if not path.is_dir():
         yield path
         return
     own: set[Path] = set()
     atif: list[Path] = []
+    goes_on: set[Path] = set()
     for file in sorted(path.rglob("*")):
         if file.suffix not in (".json", ".jsonl", ".db") or not file.is_file():
             continue
@@ -44,25 +49,37 @@ def trajectory_files(path: Path) -> Iterator[Path]:
             yield file
             continue
         content = _head(file) if file.suffix == ".jsonl" else file.read_bytes()
-        if file.suffix == ".jsonl" and any(is_log(content) for is_log, _ in _LOGS):
+        if file.suffix == ".jsonl" and (is_claude_code(content) or is_codex(content)):
             yield file
         elif file.suffix == ".json" and (file.name.endswith(SUFFIX) or _MINI in content):
             own.add(file.parent)
             yield file
         elif file.suffix == ".json" and _ATIF in content:
             atif.append(file)
-    yield from (file for file in atif if file.parent not in own)
+            goes_on.update(map(file.with_name, continuations_named(content)))
+    yield from (file for file in atif if file.parent not in own and file not in goes_on)
 
 
-def runs_in(path: Path, count: Count) -> Iterator[ForeignRun]:
+def runs_in(
+    path: Path, count: Count, billed_elsewhere: Collection[str] = ()
+) -> Iterator[ForeignRun]:
     """Yield the runs that a file holds, each with its instance named: one, or a database's.
+
+    Args:
+        path: the file.
+        count: tokens of a text.
+        billed_elsewhere: ids of its messages that another file bills; see `repeated_in`.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no trajectory; the message says why.
     """
     try:
-        found = runs_from_opencode(path, count) if _is_database(path) else [_run_in(path, count)]
+        found = (
+            runs_from_opencode(path, count)
+            if _is_database(path)
+            else [_run_in(path, count, billed_elsewhere)]
+        )
         for run in found:
             yield replace(run, instance_id=instance_of(run, path))
     except (KeyError, TypeError, AttributeError) as error:
@@ -70,12 +87,28 @@ def runs_in(path: Path, count: Count) -> Iterator[ForeignRun]:
         raise ValueError(f"a field is not as it should be: {reason}") from error
 
 
-def _run_in(path: Path, count: Count) -> ForeignRun:
+def repeated_in(files: Iterable[Path]) -> dict[Path, frozenset[str]]:
+    """Return, for each file that repeats messages of another, the ids of those billed there.
+
+    Unreadable files are passed over; reading them says why.
+    """
+    logs = []
+    for path in files:
+        try:
+            if path.suffix == ".jsonl" and is_claude_code(_head(path)):
+                logs.append(path)
+        except OSError:
+            continue
+    return {path: ids for path, ids in repeated_calls(logs).items() if ids}
+
+
+def _run_in(path: Path, count: Count, billed_elsewhere: Collection[str]) -> ForeignRun:
     if path.suffix == ".jsonl":
         head = _head(path)
-        for is_log, run_from_log in _LOGS:
-            if is_log(head):
-                return run_from_log(path, count)
+        if is_claude_code(head):
+            return run_from_claude_code(path, count, billed_elsewhere)
+        if is_codex(head):
+            return run_from_codex(path, count)
         raise ValueError("it is neither a session of Claude Code nor a rollout of Codex")
     data: Any = json.loads(path.read_bytes())
     return run_from_atif(data, path, count) if is_atif(data) else trajectory_from_mini(data, count)

@@ -29,8 +29,25 @@ class Usage:
     prompt: int | None = None
     cached: int | None = None
     written: int | None = None
+    written_1h: int | None = None
+    """Of `written`, what is kept for an hour; None where the file does not split it."""
     completion: int | None = None
     reasoning: int | None = None
+    model: str | None = None
+    """As this call names it."""
+
+    def of(self, call: CallRecord) -> CallRecord:
+        """Return the call with this usage."""
+        return replace(
+            call,
+            prompt_tokens=self.prompt,
+            cached_tokens=self.cached,
+            cache_write_tokens=self.written,
+            cache_write_1h_tokens=self.written_1h,
+            completion_tokens=self.completion,
+            reasoning_tokens=self.reasoning,
+            served_model=self.model,
+        )
 
 
 @dataclass(slots=True)
@@ -42,6 +59,9 @@ class History:
     """The file holds neither system prompt nor tools, although the server counts them."""
     messages: list[Message] = field(default_factory=list)
     calls: list[CallRecord] = field(default_factory=list)
+    n_repeated: int = 0
+    """So many of the first calls are billed in another file."""
+    aside: list[CallRecord] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     step: int = 0
@@ -83,34 +103,38 @@ class History:
             returncode=returncode,
         )
 
-    def bill(self, usage: Usage, *, started_at: Any = None) -> None:
-        """Add the call that the next reply answers."""
+    def bill(self, usage: Usage, *, started_at: Any = None, elsewhere: bool = False) -> None:
+        """Add the call that the next reply answers.
+
+        Args:
+            usage: of the call.
+            started_at: when.
+            elsewhere: this file only repeats it; another one bills it.
+        """
+        if elsewhere and len(self.calls) > self.n_repeated:
+            return
         self.calls.append(
-            CallRecord(
-                step_index=self.step + 1,
-                kind=STEP,
-                message_count=len(self.messages),
-                edits=tuple(self._edits),
-                prompt_tokens=usage.prompt,
-                cached_tokens=usage.cached,
-                cache_write_tokens=usage.written,
-                completion_tokens=usage.completion,
-                reasoning_tokens=usage.reasoning,
-                started_at=unix_seconds(started_at),
+            usage.of(
+                CallRecord(
+                    step_index=self.step + 1,
+                    kind=STEP,
+                    message_count=len(self.messages),
+                    edits=tuple(self._edits),
+                    started_at=unix_seconds(started_at),
+                )
             )
         )
+        self.n_repeated += elsewhere
         self._edits = []
 
     def bill_again(self, usage: Usage) -> None:
         """Give the newest call the usage that came after its reply."""
-        self.calls[-1] = replace(
-            self.calls[-1],
-            prompt_tokens=usage.prompt,
-            cached_tokens=usage.cached,
-            cache_write_tokens=usage.written,
-            completion_tokens=usage.completion,
-            reasoning_tokens=usage.reasoning,
-        )
+        self.calls[-1] = usage.of(self.calls[-1])
+
+    def bill_aside(self, usage: Usage, *, started_at: Any = None) -> None:
+        """Add a call that was billed and is no part of this conversation."""
+        record = CallRecord(step_index=0, kind=STEP, message_count=0)
+        self.aside.append(usage.of(replace(record, started_at=unix_seconds(started_at))))
 
     def forget(self) -> None:
         """Take all messages so far out of the view: a compaction replaced them."""
@@ -159,12 +183,17 @@ class History:
                     f"message {hidden[0]} holds pictures beside a system prompt that the file does "
                     "not have: their weight is unknown"
                 )
+        repeated, own = self.calls[: self.n_repeated], self.calls[self.n_repeated :]
+        if own:
+            # Whoever reads `calls` alone must see the view that the first of them was sent with.
+            edits = tuple(edit for call in [*repeated, own[0]] for edit in call.edits)
+            own[0] = replace(own[0], edits=edits)
         trajectory = Trajectory()
         trajectory.append(weighed(self.messages, self.calls, self._pictures))
         wall_s, time_note = duration(self.times)
         status, failure_class, failure = ending or (
             NOT_RECORDED,
-            FailureClass.UNKNOWN_ENDING if self.calls else FailureClass.INFRA_NODE,
+            FailureClass.UNKNOWN_ENDING if own else FailureClass.INFRA_NODE,
             None,
         )
         return ForeignRun(
@@ -173,7 +202,9 @@ class History:
             agent_version=version,
             model=model,
             trajectory=trajectory,
-            calls=tuple(self.calls),
+            calls=tuple(own),
+            repeated=tuple(repeated),
+            aside=tuple(self.aside),
             exit_status=status,
             failure_class=failure_class,
             failure=failure,

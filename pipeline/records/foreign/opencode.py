@@ -134,7 +134,7 @@ class _Reader:
             return
         steps = list(_steps(parts))
         for step, finish in steps:
-            usage = _usage(_mapping((finish or data).get("tokens")))
+            usage = _usage(_mapping((finish or data).get("tokens")), data.get("modelID"))
             self._clear_until(unix_seconds(times.get("created")))
             self.history.bill(usage, started_at=times.get("created"))
             if data.get("summary") is True:
@@ -180,7 +180,7 @@ def _steps(parts: Sequence[Data]) -> Iterator[tuple[list[Data], Data | None]]:
         yield step, None
 
 
-def _usage(tokens: Data) -> Usage:
+def _usage(tokens: Data, model: str | None) -> Usage:
     cache = _mapping(tokens.get("cache"))
     read, written = cache.get("read"), cache.get("write")
     fresh, output, reasoning = (tokens.get(name) for name in ("input", "output", "reasoning"))
@@ -190,6 +190,7 @@ def _usage(tokens: Data) -> Usage:
         written=written,
         completion=None if output is None else output + (reasoning or 0),
         reasoning=reasoning,
+        model=model,
     )
 
 

@@ -27,6 +27,11 @@ class ForeignRun:
     model: str
     trajectory: Trajectory
     calls: tuple[CallRecord, ...]
+    """Billed in this conversation."""
+    repeated: tuple[CallRecord, ...] = ()
+    """Calls before these that another file bills: a fork or a sub-agent repeats its parent's."""
+    aside: tuple[CallRecord, ...] = ()
+    """Billed, in the same file, and no part of the conversation: other branches, side questions."""
     exit_status: str
     failure_class: FailureClass
     failure: str | None

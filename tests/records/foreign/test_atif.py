@@ -9,6 +9,7 @@ import pytest
 from pipeline import ingest as ingest_door
 from pipeline.records.failure import FailureClass
 from pipeline.records.foreign.atif import run_from_atif
+from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.foreign.run import ForeignRun
 from tests.records.foreign.files import call, result, trajectory, words, write
 
@@ -115,9 +116,47 @@ def test_a_message_in_parts_with_a_picture_weighs_what_the_prompt_grew_by() -> N
     assert sum(m.n_tokens for m in run.trajectory.messages[2:4]) == 400 - 300
 
 
-def test_sub_agents_and_continuations_are_noted() -> None:
-    run = read(agent_step(3), subagent_trajectories=[{}], continued_trajectory_ref="b.json")
-    assert len(run.notes) == 2
+def test_calls_of_sub_agents_were_billed_and_stand_aside() -> None:
+    inner = atif(agent_step(1), agent_step(2, is_copied_context=True), agent="helper")
+    run = read(agent_step(3), subagent_trajectories=[inner])
+    assert [c.prompt_tokens for c in run.calls] == [300]
+    assert [c.prompt_tokens for c in run.aside] == [100]
+    assert "1 calls of its sub-agents" in run.notes[0]
+
+
+def continued(folder: Path) -> Path:
+    """A trial whose context was made anew: the second file copies the summary and a step."""
+    second = {
+        **atif(agent_step(4, is_copied_context=True), agent_step(5)),
+        "continued_trajectory_ref": None,
+    }
+    write(folder / "trajectory.cont-1.json", second)
+    first = atif(agent_step(3), agent_step(4), continued_trajectory_ref="trajectory.cont-1.json")
+    return write(folder / "trajectory.json", first)
+
+
+def test_a_trajectory_that_goes_on_in_another_file_is_one_run(tmp_path: Path) -> None:
+    """It was two runs, and so two seeds of one task."""
+    path = continued(tmp_path / "scale__Ab1xQ" / "agent")
+    assert list(trajectory_files(tmp_path)) == [path]
+    (run,) = runs_in(path, words)
+    assert [c.prompt_tokens for c in run.calls] == [300, 400, 500]
+    # The new context: task and system prompt again, and the copied step with its result.
+    assert {e.message_index for e in run.calls[-1].edits} == set(range(6))
+    assert run.calls[-1].message_count == 10
+
+
+def test_a_continuation_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = continued(tmp_path)
+    (tmp_path / "trajectory.cont-1.json").unlink()
+    with pytest.raises(OSError, match="cont-1"):
+        list(runs_in(path, words))
+
+
+def test_a_trajectory_that_goes_on_in_itself_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", atif(agent_step(3), continued_trajectory_ref="t.json"))
+    with pytest.raises(ValueError, match="which it came from"):
+        list(runs_in(path, words))
 
 
 def test_without_an_ending_nothing_is_said_about_the_agent() -> None:

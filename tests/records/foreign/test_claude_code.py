@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.records.foreign.claude_code import run_from_claude_code
+from pipeline.records.foreign.claude_code import repeated_calls, run_from_claude_code
 from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.foreign.run import ForeignRun
 from pipeline.views.trajectory import Part
@@ -109,6 +109,7 @@ def test_other_branches_are_left_out_and_counted(tmp_path: Path) -> None:
     assert len(run.calls) == 2
     assert not any("Another way" in m.content for m in run.trajectory.messages)
     assert "1 calls on other branches" in run.notes[0]
+    assert [c.prompt_tokens for c in run.aside] == [124]
 
 
 def test_a_side_question_repeats_message_ids_under_another_request(tmp_path: Path) -> None:
@@ -151,9 +152,80 @@ def test_a_sub_agents_file_does_not_bill_its_parents_calls_again(tmp_path: Path)
     own = said("z1", "a4", text("Mine."), message="msg_8")
     lines = [{**entry, "isSidechain": True} for entry in [*session(), own]]
     path = write_lines(tmp_path / "p" / "s" / "subagents" / "agent-1.jsonl", lines)
-    run = run_from_claude_code(path, words)
+    run = run_from_claude_code(path, words, repeated_calls([path])[path])
     assert len(run.calls) == 1
-    assert "billed there" in run.notes[-1]
+    assert [c.prompt_tokens for c in run.repeated] == [124, 124]
+    assert any("billed there" in note for note in run.notes)
+
+
+def test_a_fork_repeats_its_parents_calls_and_bills_only_its_own(tmp_path: Path) -> None:
+    """Each file was billed whole: two calls twice."""
+    parent = write_lines(tmp_path / "p" / "a.jsonl", session())
+    copied = [{**entry, "sessionId": "f", "forkedFrom": {"sessionId": "s"}} for entry in session()]
+    own = said("f1", "a4", text("Another way."), message="msg_6")
+    fork = write_lines(tmp_path / "p" / "b.jsonl", [*copied, own])
+    elsewhere = repeated_calls([parent, fork])
+    assert elsewhere == {parent: frozenset(), fork: frozenset({"msg_1", "msg_2"})}
+    runs = [run_from_claude_code(path, words, elsewhere[path]) for path in (parent, fork)]
+    assert [len(run.calls) for run in runs] == [2, 1]
+    assert [c.message_count for c in runs[1].repeated] == [1, 4]
+    assert len(runs[1].trajectory.messages) == 6
+
+
+def test_a_fork_that_is_read_alone_is_billed_whole(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "b.jsonl", [{**e, "forkedFrom": {}} for e in session()])
+    assert repeated_calls([path]) == {path: frozenset()}
+
+
+def test_a_compactions_own_call_lies_in_a_file_beside_the_session(tmp_path: Path) -> None:
+    write_lines(tmp_path / "p" / "s.jsonl", session())
+    asked = user("c1", "a4", "Summarize.", isSidechain=True)
+    own = said("c2", "c1", text("A scale."), message="msg_7", isSidechain=True)
+    lines = [*({**entry, "isSidechain": True} for entry in session()), asked, own]
+    path = write_lines(tmp_path / "p" / "s" / "subagents" / "agent-acompact-9.jsonl", lines)
+    run = run_from_claude_code(path, words, repeated_calls([path])[path])
+    assert [c.message_count for c in run.calls] == [6]
+    assert len(run.repeated) == 2
+
+
+def test_the_border_of_a_compaction_is_a_line_without_a_message(tmp_path: Path) -> None:
+    """The path ended there, and what came before counted as another branch."""
+    border = {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "uuid": "b",
+        "parentUuid": None,
+        "logicalParentUuid": "a4",
+        "sessionId": "s",
+    }
+    summary = user("u9", "b", "Summary: a scale.", isCompactSummary=True)
+    run = read(tmp_path, [*session(), border, summary, said("a9", "u9", text("On."), message="m5")])
+    assert [c.message_count for c in run.calls] == [1, 4, 6]
+    assert run.aside == ()
+
+
+def test_writes_for_five_minutes_and_for_an_hour_are_told_apart(tmp_path: Path) -> None:
+    lines = session()
+    split = {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 15}
+    for entry in lines:
+        if entry["type"] == "assistant":
+            entry["message"]["usage"]["cache_creation"] = split
+    run = read(tmp_path, lines)
+    assert {(c.cache_write_tokens, c.cache_write_1h_tokens) for c in run.calls} == {(20, 15)}
+    assert run.notes == ()
+
+
+def test_writes_without_that_split_are_known_as_such(tmp_path: Path) -> None:
+    run = read(tmp_path, session())
+    assert {c.cache_write_1h_tokens for c in run.calls} == {None}
+    assert "2 calls do not say how long their cache writes stay" in run.notes[0]
+
+
+def test_a_session_that_changes_its_model_says_so_call_by_call(tmp_path: Path) -> None:
+    lines = session()
+    lines[-1]["message"]["model"] = "small"
+    run = read(tmp_path, lines)
+    assert [c.served_model for c in run.calls] == ["m", "small"]
 
 
 def test_pictures_beside_a_hidden_system_prompt_are_refused(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_what_a_sub_agent_copied_from_its_parent_is_billed_there(tmp_path: Path)
     own = [message("assistant", "Mine."), counted(usage(300, 96, 30), usage(50))]
     run = read(tmp_path, [META, *copied, *own])
     assert [c.prompt_tokens for c in run.calls] == [50]
+    assert [c.prompt_tokens for c in run.repeated] == [100, 150]
     assert len(run.trajectory.messages) == 5
     assert "billed there" in run.notes[0]
 
