@@ -22,8 +22,10 @@ from pipeline.records.run_record import CallRecord
 from pipeline.records.unusable import FORMAT
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.model import ModelSpec
+from pipeline.views.elide import REASON as ELIDE
 from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.policy import Policy, TokenCounter
+from pipeline.views.shown import reasoning_edit
 from pipeline.views.trajectory import Edit, Message, Part, PlanEvent, ToolCall, Trajectory
 
 Elide = Callable[[Message], Edit | None]
@@ -171,9 +173,11 @@ class Session:
             ToolCall(id=c.id, name=c.name, arguments=c.arguments or "{}")
             for c in reply.tool_calls
         )
-        self._append(
+        message = self._append(
             "assistant", reply.content, reasoning=reply.reasoning or None, tool_calls=calls
         )
+        if message.reasoning and not self.agent.keeps_reasoning:
+            self._turn.put_in_force([reasoning_edit(message, ELIDE)])
 
     def refuse(self, reply: ChatReply, why: str) -> None:
         """Keep a reply that cannot be used: it was paid for, and enters no history."""

@@ -37,6 +37,8 @@ class AgentSpec:
     output_limit_bytes: Science[Count] = 1_000_000
     """Raw output beyond this is never kept."""
     parallel_tool_calls: Science[bool] = True
+    keeps_reasoning: Science[bool] = added_science(True)
+    """False: replies enter the history without their reasoning, in every arm; a recorded edit."""
     stop_on_loop: Science[bool] = False
     loop_length: Science[Count] = 10
     """So many identical calls in a row are labelled a loop."""

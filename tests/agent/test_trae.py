@@ -13,14 +13,20 @@ from pipeline.agent.trae import tools as trae_tools
 from pipeline.agent.trae.editor import CLIP_CHARS, EditorTool
 from pipeline.agent.trae.scaffold import NO_ANSWER, NOTHING_CHANGED
 from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash
+from pipeline.arms.clear_thinking import ClearThinking
+from pipeline.arms.deletion import Deletion
+from pipeline.arms.parameters import Parameters
 from pipeline.protocols import Sandbox
 from pipeline.records.failure import FailureClass
+from pipeline.replaying.treatment import Verdict, treatment_of
 from pipeline.sandbox.local import LocalSandboxes
 from pipeline.shell.facts import kind_of
 from pipeline.shell.kinds import Kind
+from pipeline.spec.arm import ArmSpec
+from pipeline.spec.policies import policy_for
 from pipeline.views.commands import cut_commands
 from pipeline.views.policy import RequestedToolCall
-from pipeline.views.trajectory import Trajectory
+from pipeline.views.trajectory import Part, Trajectory
 from tests.agent.rollouts import (
     FULL,
     PRUNE,
@@ -30,7 +36,7 @@ from tests.agent.rollouts import (
     rollout,
     tool_names,
 )
-from tests.fakes import Message, bash, call, planctl, says, submits
+from tests.fakes import Message, WordCounter, bash, call, planctl, says, submits
 
 EDITOR = "str_replace_based_edit_tool"
 DONE = call("task_done")
@@ -91,6 +97,45 @@ def test_the_end_is_refused_while_nothing_was_changed(sandbox: Sandbox):
     assert contents(requests[1])[-1] == NOTHING_CHANGED
     assert requests[1]["messages"][-1]["role"] == "user"
     assert outcome.failure_class is FailureClass.OK
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_reasoning_stays_in_the_history_or_is_dropped_from_it_as_the_agent_says(
+    sandbox: Sandbox, keeps: bool
+):
+    outcome, requests = run(
+        sandbox,
+        says("One.", bash("ls"), reasoning="It is long."),
+        says("Two.", bash("echo >> code.py"), reasoning="It is short."),
+        says("", DONE),
+        agent={"keeps_reasoning": keeps},
+    )
+    sent = [m.get("reasoning") for m in requests[2]["messages"] if m["role"] == "assistant"]
+    assert sent == (["It is long.", "It is short."] if keeps else [None, None])
+    assert [m.reasoning for m in outcome.messages if m.role == "assistant"][:2] == [
+        "It is long.",
+        "It is short.",
+    ]
+    assert [r["messages"] for r in requests] == rebuilt(outcome)
+
+
+@pytest.mark.parametrize(
+    "rule", [Deletion(scope="both", rate=1.0, reasoning_delay=0), ClearThinking(keep_turns=0)]
+)
+def test_reasoning_that_no_arm_sees_is_no_arms_deletion(sandbox: Sandbox, rule: Parameters):
+    arm = ArmSpec(name="arm", policy=rule)
+    script = [says("Text.", bash(f"ls {n}"), reasoning="Long.") for n in range(4)]
+    outcome, _ = run(sandbox, *script, says("", bash("echo >> code.py"), DONE), arm=arm)
+    made = [edit for call in outcome.calls for edit in call.edits]
+    own = [edit for edit in made if edit.reason != "elide"]
+    assert {edit.part for edit in made if edit.reason == "elide"} == {Part.REASONING}
+    assert not [edit for edit in own if edit.part is Part.REASONING]
+    history = Trajectory()
+    history.append(outcome.messages)
+    policy = policy_for(arm, seed=7, count_tokens=WordCounter(), context_length=10**6)
+    moments = [call.message_count for call in outcome.calls]
+    verdict = treatment_of(policy, history, moments, made).verdict
+    assert verdict is (Verdict.TREATED if own else Verdict.NOT_TRIGGERED)
 
 
 def test_an_agent_that_answers_gives_its_answer_with_the_last_call(sandbox: Sandbox):

@@ -49,7 +49,7 @@ def test_the_demo_has_no_problem(tmp_path):
             ["agent.scaffold=nobody"],
             "agents.mini: agent mini: no scaffold 'nobody'; there",
         ),
-        (["agent=trae", "agent.submit=sentinel"], "scaffold trae submits by diff; say submit=diff"),
+        (["agent=trae", "agent.submit=sentinel"], "scaffold trae prints no patch; say submit=diff"),
     ],
 )
 def test_each_problem_names_the_field_and_the_remedy(tmp_path, overrides, says):

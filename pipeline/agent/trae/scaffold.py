@@ -2,9 +2,9 @@
 
 A reply without a call is answered and the run goes on; `task_done` ends it once something was
 changed, and what was changed against the first commit is the submission. An agent that answers
-gives its answer to `task_done`. Two rules differ from Trae's: arguments that are no JSON enter no
-history, since chat templates parse them again, and the reasoning of earlier turns stays in the
-history.
+gives its answer to `task_done`. One rule differs from Trae's: arguments that are no JSON enter no
+history, since chat templates parse them again. That Trae sends no reasoning back is a setting of
+agents (`keeps_reasoning`).
 """
 
 from collections.abc import Sequence

@@ -20,6 +20,7 @@ from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.paired_table import HEADER, paired_rows
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.tally import ENDINGS, GRADES
+from pipeline.spec.agent import AgentSpec
 
 MAX_NAMED = 40
 """Instance ids listed in the page itself; all of them are in tables/."""
@@ -223,9 +224,19 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     return [
         *facts,
         ("plan fixed before the sweep", f"yes, {lock.analysis_sha256[:12] or 'hash missing'}"),
+        *((f"agent {name}", _agent(agent)) for name, agent in lock.spec.agents.items()),
         ("launched", lock.created_at),
         ("commit", lock.commit or "unknown"),
         ("uncommitted changes", lock.dirty_sha256[:12] if lock.dirty_sha256 else "none"),
         ("dataset", lock.dataset_sha256[:12]),
         ("versions", ", ".join(f"{k} {v}" for k, v in lock.versions.items())),
     ]
+
+
+def _agent(agent: AgentSpec) -> str:
+    """Return what of an agent a reader of its numbers must know."""
+    kept = "kept in" if agent.keeps_reasoning else "dropped from"
+    return (
+        f"scaffold {agent.scaffold}; submits by {agent.submit}; reasoning {kept} its history; "
+        f"{agent.step_limit or 'no limit of'} steps"
+    )
