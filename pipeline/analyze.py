@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--allow-invalid",
         action="store_true",
-        help="analyse a sweep that fails the validity gate; the report is marked",
+        help="analyze a sweep that fails the validity gate; the report is marked",
     )
     args = parser.parse_args(arguments)
     try:

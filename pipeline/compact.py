@@ -29,7 +29,7 @@ def compact_folder(results: Path) -> CompactionReport:
     layout = Layout(results)
     if not (layout.lock.exists() or layout.tables.is_dir() or layout.journal_paths()):
         raise NoSweepError(
-            f"{results} is no results folder: it has neither {layout.lock.name} nor journals; "
+            f"{results} is not a results folder: it has neither {layout.lock.name} nor journals; "
             "nothing was written"
         )
     report = compact(layout)
@@ -42,8 +42,8 @@ def compact_folder(results: Path) -> CompactionReport:
         for damage in damages:
             print(
                 f"warning: {layout.journal(name)} is corrupt at byte {damage.offset} "
-                f"({damage.n_bytes} bytes): what was there is lost and is run again by the next "
-                "launch; all other records were kept",
+                f"({damage.n_bytes} bytes): those records are lost, and their runs run again at "
+                "the next launch; all other records were kept",
                 file=sys.stderr,
             )
     return report

@@ -53,11 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="key=value", help="as for launch")
-    parser.add_argument("--server", metavar="URL", help="a running server to ask, up to /v1")
+    parser.add_argument("--server", metavar="URL", help="URL of a running server, up to /v1")
     parser.add_argument("--json", action="store_true", help="with --server: print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     if options.json and options.server is None:
-        parser.error("--json goes with --server; the checks of a site are a table only")
+        parser.error("--json needs --server; site checks print a table only")
     words = list(options.words)
     if not any(word.lstrip("+").startswith("sweep=") for word in words):
         words.insert(0, "+sweep=demo")
@@ -98,7 +98,7 @@ def _limits(spec: SweepSpec) -> Iterator[Check]:
         key, _, message = remark.partition(": ")
         yield warn("limits", message, key)
     if not refused:
-        yield ok("limits", "a job is long enough for a run, and for a grading")
+        yield ok("limits", "jobs are long enough for a run and for a grading")
 
 
 def _show(checks: Sequence[Check], words: Sequence[str], *, on_slurm: bool) -> None:
@@ -118,7 +118,7 @@ def _show(checks: Sequence[Check], words: Sequence[str], *, on_slurm: bool) -> N
 
 def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
     if len(spec.models) != 1:
-        print("doctor: name the one model that the server has: model=NAME", file=sys.stderr)
+        print("doctor: name the model that the server runs: model=NAME", file=sys.stderr)
         return 2
     (model,) = (replace(m, base_url=url) for m in spec.models.values())
     try:

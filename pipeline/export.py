@@ -35,12 +35,12 @@ from pipeline.records.run_record import RunRecord
 
 def _traj(layout: Layout, out: Path) -> str:
     n_files = _write_runs(layout, out, SUFFIX, mini_from_record)
-    return f"{n_files} trajectories in {out}; look at them with: mini-extra inspector {out}"
+    return f"{n_files} trajectories in {out}; view them with: mini-extra inspector {out}"
 
 
 def _atif(layout: Layout, out: Path) -> str:
     n_files = _write_runs(layout, out, ".json", atif_from_record)
-    return f"{n_files} trajectories in {out}, of the format ATIF"
+    return f"{n_files} trajectories in {out}, in ATIF format"
 
 
 def _write_runs(
@@ -63,8 +63,8 @@ def _preds(layout: Layout, out: Path) -> str:
     paths = write_predictions(layout, out)
     if not paths:
         raise ValueError(
-            f"there is nothing to predict with: every run in {layout.root} failed on our side; "
-            "launch the sweep again to run them"
+            f"there is nothing to export: every run in {layout.root} ended in an infrastructure "
+            "failure; launch the sweep again to rerun them"
         )
     return f"{len(paths)} cells in {out}; each is a predictions file of the SWE-bench harness"
 
@@ -75,7 +75,7 @@ def _reports(layout: Layout, out: Path) -> str:
     paths = write_reports(layout, out, classified)
     if not paths:
         raise ValueError(
-            f"there is nothing to report: every run in {layout.root} failed on our side"
+            f"there is nothing to export: every run in {layout.root} failed on our side"
         )
     return (
         f"{len(paths)} cells in {out}; each has a summary there and its instances in {out / 'logs'}"

@@ -63,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
             parser.error("name a results folder, or a log with --from-log")
         return _gold(options.results) if options.gold else _grade_missing(options.results)
     except KeyboardInterrupt:
-        print("\nstopped; what was graded is kept. The same command goes on.", file=sys.stderr)
+        print(
+            "\nstopped; finished grades are kept. Run the same command to resume.", file=sys.stderr
+        )
         return 130
     except (*REFUSALS, OSError) as error:
         print(f"grade: {error}", file=sys.stderr)
@@ -81,7 +83,7 @@ def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     try:
         report = grade_log(options.from_log, row, patch)
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{options.from_log} is no test log: {error}") from None
+        raise DatasetError(f"{options.from_log} is not a test log: {error}") from None
     if options.json:
         print(json.dumps({options.instance: report}))
         return 0
@@ -113,8 +115,8 @@ def _grade_missing(results: Path) -> int:
         )
     if ungraded:
         print(
-            f"grade: {ungraded} finished runs have no valid grade; why is in {layout.logs}; the "
-            "same command tries them again",
+            f"grade: {ungraded} finished runs have no valid grade; {layout.logs} has the "
+            "reasons; run the same command to try again",
             file=sys.stderr,
         )
     return 1
@@ -145,10 +147,10 @@ def _gold(results: Path) -> int:
     for grade in unknown:
         print(f"  undecided {grade.instance_id}: {grade.grade_class}: {grade.reason}")
     if unknown:
-        print("the undecided say nothing of their instances: mend the cause, then run this again")
+        print("undecided instances are unknown: fix the cause, then run this again")
     if bad or unknown:
         names = ",".join(g.instance_id for g in (*bad, *unknown))
-        print(f"leave them out of the contrasts before launching: analysis.exclusions=[{names}]")
+        print(f"exclude them before launching: analysis.exclusions=[{names}]")
     return 1 if bad or unknown else 0
 
 

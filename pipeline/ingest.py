@@ -51,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
         default="keep_reasoning",
         help="what the chat template did with earlier reasoning (default: %(default)s)",
     )
-    parser.add_argument("--block", type=int, help="tokens of the server's cache block, if known")
+    parser.add_argument(
+        "--block", type=int, help="tokens per block of the server's cache, if known"
+    )
     options = parser.parse_args(arguments)
     missing = [str(path) for path in options.trajectories if not path.exists()]
     if missing:
@@ -92,7 +94,7 @@ def _ingest(options: argparse.Namespace) -> int:
         f"{len(report.bad)} files could not be read"
     )
     if not (report.added or report.known or report.bad):
-        print("ingest: no trajectory was found", file=sys.stderr)
+        print("ingest: found no trajectories", file=sys.stderr)
         return 2
     if report.added or report.known:
         print(f"next: python -m pipeline.analyze {options.out} --allow-invalid")

@@ -59,7 +59,7 @@ REFUSALS = (
 )
 
 
-_LOCKED = """locked, nothing submitted; until it is, settings may still change
+_LOCKED = """locked; nothing was submitted, and settings may still change until then
 next: python -m pipeline.grade {root} --gold    (can this site grade these instances?)
 then: launch again without submit=false"""
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"launch: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; what was finished is kept. Launch again to go on.", file=sys.stderr)
+        print("\nstopped; finished runs are kept. Launch again to resume.", file=sys.stderr)
         return 130
 
 

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 def _read(path: Path) -> Mapping[str, Any]:
     models = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(models, dict):
-        raise PriceFileError(f"{path} is no object of models")
+        raise PriceFileError(f"{path} is not a JSON object of models")
     return models
 
 
@@ -89,7 +89,7 @@ def pricing_text(
     for name in names:
         if not _is_priced(models.get(name)):
             near = [m for m in models if name in m and _is_priced(models[m])][:8]
-            hint = f"; near it: {', '.join(near)}" if near else ""
+            hint = f"; similar names: {', '.join(near)}" if near else ""
             raise PriceFileError(f"{source} has no prices for {name}{hint}")
         lists |= dict(_lists_of(name, models[name]))
         notes += _notes_on(name, models[name])

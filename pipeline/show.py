@@ -37,8 +37,10 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("results", type=Path, help="the results folder")
-    parser.add_argument("run_id", metavar="RUN_ID", help="the run, or how its id begins")
-    parser.add_argument("--call", type=int, metavar="N", help="what call N sent, from 0")
+    parser.add_argument("run_id", metavar="RUN_ID", help="the run id, or its first characters")
+    parser.add_argument(
+        "--call", type=int, metavar="N", help="print the prompt of call N, counted from 0"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--html",

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "stage: interrupted; what is whole is kept, the same command goes on", file=sys.stderr
+            "stage: interrupted; complete files are kept, run the same command to resume",
+            file=sys.stderr,
         )
         return 130
 
@@ -50,7 +51,7 @@ def _images(options: argparse.Namespace) -> int:
     references = list(dict.fromkeys(image_reference(row) for row in rows))
     if options.verify:
         broken = verify(store, references)
-        print(f"{len(references) - len(broken)} of {len(references)} images are whole")
+        print(f"{len(references) - len(broken)} of {len(references)} images are complete")
         print("".join(f"broken or missing: {reference}\n" for reference in broken), end="")
         return 1 if broken else 0
     origin = _origin(options)
@@ -96,7 +97,7 @@ def _wanted(options: argparse.Namespace) -> tuple[Sequence[Mapping[str, Any]], P
         if folder is None and spec.cluster.images is not None:
             folder = Path(spec.cluster.images)
     if folder is None:
-        raise ConfigError("say where the images go: --to FOLDER")
+        raise ConfigError("name a target folder: --to FOLDER")
     return select_rows(rows, instance_ids=options.only, limit=options.limit), folder
 
 
@@ -119,7 +120,7 @@ def _dataset(options: argparse.Namespace) -> int:
     folder = options.to.parent if options.to.name == staged.file else options.to
     print(f"{folder / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
     if staged.dropped:
-        print(f"left out, since no patch can be graded for them: {len(staged.dropped)} rows")
+        print(f"dropped, because no patch can be graded for them: {len(staged.dropped)} rows")
         for instance_id, reason in staged.dropped.items():
             print(f"  {instance_id}: {reason}")
     return 0
@@ -127,9 +128,9 @@ def _dataset(options: argparse.Namespace) -> int:
 
 def _model(options: argparse.Namespace) -> int:
     if (options.source is None) == (options.sweep is None):
-        raise ConfigError("name one source, or with --sweep the words of a launch")
+        raise ConfigError("name one source, or use --sweep with the arguments of a launch")
     if options.source is not None and options.to is None:
-        raise ConfigError("say where the model goes: --to FOLDER")
+        raise ConfigError("name a target folder: --to FOLDER")
     wanted = (
         [(options.source, options.to, options.repo, options.revision)]
         if options.sweep is None
@@ -140,7 +141,9 @@ def _model(options: argparse.Namespace) -> int:
         named = f", {staged.repo} at {staged.revision}" if staged.repo else ""
         print(f"{folder}: {len(staged.sha256)} files{named}")
         if not (staged.repo and staged.revision):
-            print("only a demo may run it until it is named: --repo OWNER/NAME --revision COMMIT")
+            print(
+                "only demo sweeps may use it until you name it: --repo OWNER/NAME --revision COMMIT"
+            )
         elif options.sweep is None:
             print(f"say model.revision={staged.revision} model.serve.model_path={folder}")
     return 0
@@ -173,9 +176,11 @@ def _parser() -> argparse.ArgumentParser:
     rows = images.add_mutually_exclusive_group(required=True)
     rows.add_argument("--dataset", type=Path, metavar="FILE", help="rows that name the images")
     rows.add_argument("--toy", action="store_true", help="the toy benchmark's images")
-    rows.add_argument("--sweep", nargs="+", metavar="WORD", help="launch's words: what they need")
+    rows.add_argument(
+        "--sweep", nargs="+", metavar="WORD", help="arguments of launch: stage what they need"
+    )
     images.add_argument(
-        "--to", type=Path, metavar="FOLDER", help="where they go (--sweep: its cluster.images)"
+        "--to", type=Path, metavar="FOLDER", help="target folder (with --sweep: its cluster.images)"
     )
     images.add_argument("--only", nargs="+", metavar="ID", help="these instances")
     images.add_argument("--limit", type=int, metavar="N", help="the first N instances")
@@ -190,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("--no-https", action="store_true", help="for a registry on this machine")
     images.add_argument("--verify", action="store_true", help="only check what is there")
     images.add_argument("--dry-run", action="store_true", help="only estimate")
-    images.add_argument("--force", action="store_true", help="though the disk looks too small")
+    images.add_argument("--force", action="store_true", help="even if the disk looks too small")
     images.set_defaults(run=_images)
     for name, run, where, what in (
         (
@@ -206,14 +211,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--revision", metavar="COMMIT", help="of it on the hub")
         command.set_defaults(run=run)
         if not by_name:
-            command.add_argument("--split", metavar="NAME", help="which, where there are several")
+            command.add_argument(
+                "--split", metavar="NAME", help="the split to stage, if there are several"
+            )
             command.add_argument(
                 "--drop-ungradable",
                 action="store_true",
                 help="leave out rows without tests or with a parser that the harness lacks",
             )
         else:
-            command.add_argument("--repo", metavar="OWNER/NAME", help="what a FOLDER holds")
+            command.add_argument(
+                "--repo", metavar="OWNER/NAME", help="repository that a FOLDER is a snapshot of"
+            )
             command.add_argument("--sweep", nargs="+", metavar="WORD", help="launch's words")
     return parser
 

@@ -34,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.status", description=__doc__)
     parser.add_argument("results", type=Path, help="the results folder")
-    parser.add_argument("--watch", action="store_true", help="keep showing until it is over")
+    parser.add_argument("--watch", action="store_true", help="keep updating until the sweep ends")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--decide", action="store_true", help="print what the planned looks that are due decide"
+        "--decide", action="store_true", help="print the decisions of planned looks that are due"
     )
     parser.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds (default 5)")
     options = parser.parse_args(arguments)

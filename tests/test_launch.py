@@ -154,7 +154,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_launch_goes_on(undisturbed, 
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    assert "Launch again to go on" in output
+    assert "Launch again to resume" in output
     assert not [child for child in children if is_alive(child)]
     kept = n_finished(results)
     assert kept >= 1
@@ -171,7 +171,7 @@ def test_a_terminated_launcher_and_a_closed_terminal_stop_the_workers_like_ctrl_
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    assert "Launch again to go on" in output
+    assert "Launch again to resume" in output
     assert not [child for child in children if is_alive(child)]
 
 
@@ -236,7 +236,7 @@ def test_what_ended_the_workers_before_their_first_run_is_said(tmp_path):
         *("+arm@arms.v1=swe_pruner", "arms.v1.policy.url=http://127.0.0.1:1"),
     )
     assert stuck.returncode == 2
-    assert "no worker got to it" in stuck.stderr
+    assert "no worker reached it" in stuck.stderr
     assert "a worker ended with: the line pruner of arm" in stuck.stderr
     assert "no SWE-Pruner server answers at http://127.0.0.1:1" in stuck.stderr
 

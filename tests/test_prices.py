@@ -81,4 +81,4 @@ def test_an_unknown_model_is_named_with_what_is_near(
     price_file: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert main([str(price_file), "--models", "maker"]) == 2
-    assert "no prices for maker; near it: maker-5" in capsys.readouterr().err
+    assert "no prices for maker; similar names: maker-5" in capsys.readouterr().err

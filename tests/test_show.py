@@ -126,7 +126,7 @@ def test_the_html_page_shows_a_run_that_failed_too(layout, runs, capsys, tmp_pat
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nobody"], "no planned run is called nobody"),
+        (["nobody"], "there is no planned run nobody"),
         (["toy__"], "4 runs begin with toy__"),
         (["{missing}"], "has no record yet"),
         (["{whole}", "--call", "99"], "made 4 calls"),

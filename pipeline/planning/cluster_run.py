@@ -47,7 +47,7 @@ def site_problems(layout: Layout, sweep: Prepared) -> Iterator[Problem]:
     if not has_slurm():
         yield Problem(
             field="cluster",
-            message="sbatch is not on this machine; launch from a login node of the cluster",
+            message="sbatch is not installed here; launch from a login node of the cluster",
         )
         return
     yield from _too_few_gpus(sweep)
@@ -100,7 +100,7 @@ def shell_options(site: SiteSpec, env: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for every option of sbatch that the launching shell has set: taken or not."""
     for name, value in submission_options(env).items():
         if name in site.keep_variables:
-            yield f"from this shell, over the configuration: {name}={value}"
+            yield f"from this shell, overriding the configuration: {name}={value}"
         else:
             yield f"not passed on to Slurm: {name}={value} (cluster.keep_variables=[{name}] would)"
 
@@ -134,8 +134,8 @@ def _too_few_gpus(sweep: Prepared) -> Iterator[Problem]:
         if model.kind == "vllm" and asked < model.n_gpus:
             yield Problem(
                 field="cluster.rollout.gres",
-                message=f"model {name} needs {model.n_gpus} GPUs, {asked} are asked for; "
-                f"say for example cluster.rollout.gres=gpu:a100:{model.n_gpus}",
+                message=f"model {name} needs {model.n_gpus} GPUs, {asked} are requested; "
+                f"use for example cluster.rollout.gres=gpu:a100:{model.n_gpus}",
             )
 
 

@@ -63,7 +63,7 @@ def _refuse_both(name: str, tree: Mapping[str, Any], overrides: Sequence[str]) -
         if several in tree and chosen:
             keys = ", ".join(f"{several}.{key}" for key in tree[several])
             raise ConfigError(
-                f"sweep {name} names its {several} itself ({keys}); override those keys instead "
+                f"sweep {name} already names its {several} ({keys}); override those keys instead "
                 f"of {chosen[0]!r}"
             )
 
@@ -93,9 +93,7 @@ def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
     for group in ("arms", *_SEVERAL.values()):
         for key, value in tree[group].items():
             if not isinstance(value, Mapping):
-                raise ConfigError(
-                    f"{group}.{key}={value!r}: to leave it out write '~{group}.{key}'"
-                )
+                raise ConfigError(f"{group}.{key}={value!r}: to remove it, write '~{group}.{key}'")
         tree[group] = {key: {**value, "name": key} for key, value in tree[group].items()}
     try:
         tree["agents"] = {key: with_prompts(agent) for key, agent in tree["agents"].items()}
@@ -126,7 +124,7 @@ def _compose(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
         folder = group.partition("@")[0]
         if value == "null" and (conf / folder).is_dir():
             choices = ", ".join(known(folder, conf=conf))
-            raise ConfigError(f"{word}: name one of {choices}; to have none, leave the word out")
+            raise ConfigError(f"{word}: use one of {choices}, or omit the argument")
     try:
         with initialize_config_dir(str(conf), version_base="1.3"):
             config = compose("config", overrides=fixed)

@@ -59,7 +59,7 @@ def one_line(progress: Progress) -> str:
         f"{progress.running} running",
     ]
     if progress.infra_failed:
-        parts.append(f"{progress.infra_failed} failed on our side, to be repeated")
+        parts.append(f"{progress.infra_failed} infrastructure failures, to be repeated")
     if progress.tokens_per_s:
         parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
     if progress.eta_s is not None and not progress.all_run:
@@ -104,7 +104,7 @@ def status_view(progress: Progress) -> RenderableType:
     if not progress.all_run:
         lines += [Text(stopped_line(worker), style="red") for worker in progress.stopped]
     lines += [
-        Text(f"journal {name} is damaged; what is readable counts", style="yellow")
+        Text(f"journal {name} is damaged; its readable part counts", style="yellow")
         for name in progress.damaged_journals
     ]
     return Group(table, *lines)
@@ -139,7 +139,7 @@ def gpu_hours_line(hours: GpuHours) -> str:
     """Return what a sweep has used of GPUs, will use and may use, in one line."""
     cap = "" if hours.cap is None else f", {hours_text(hours.cap)} allowed"
     used, left = hours_text(hours.used), hours_text(hours.left)
-    return f"GPU-hours: {used} used, about {left} for what is open{cap}"
+    return f"GPU-hours: {used} used, about {left} for open runs{cap}"
 
 
 def worker_line(worker: Mapping[str, Any]) -> str:

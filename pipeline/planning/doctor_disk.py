@@ -30,7 +30,7 @@ def disk_checks(spec: SweepSpec, estimate: Estimate) -> Iterator[Check]:
         yield fail(
             "results folder",
             f"{results} is in this machine's memory ({on_node})",
-            "results must lie where all nodes see them: results=$SCRATCH/...",
+            "results must be where all nodes can read them: results=$SCRATCH/...",
         )
     yield from _scratch(spec)
     if spec.sandbox == "apptainer":
@@ -74,7 +74,9 @@ def _quota(folder: Path, estimate: Estimate) -> Iterator[Check]:
     done = run_command(asked, timeout_s=60)
     left = quota_left(done.text) if done.returncode == 0 else None
     if left is None:
-        yield warn("quota", "lfs quota gave no answer", "look for the quota in the site's own way")
+        yield warn(
+            "quota", "lfs quota did not answer", "check your quota with the site's own command"
+        )
         return
     kilobytes, files = left
     said = ", ".join(
@@ -88,7 +90,7 @@ def _quota(folder: Path, estimate: Estimate) -> Iterator[Check]:
         yield fail(
             "quota",
             f"{said} left; about {estimate.n_files:,} files are needed",
-            "remove what is not needed any more, or ask the site for more",
+            "remove files you no longer need, or ask the site for more",
         )
     else:
         yield ok("quota", f"{said or 'no limit'} left")
@@ -122,8 +124,12 @@ def _links(folder: Path) -> Check:
         try:
             os.link(first, second)
         except FileExistsError:
-            return ok("results: claims", f"hard links work on {file_system_of(folder)}")
-        return fail("results: claims", "a name was given twice", "another folder: results=DIR")
+            return ok("results: claims", f"hard links work in {file_system_of(folder)}")
+        return fail(
+            "results: claims",
+            "a hard link replaced an existing name",
+            "another folder: results=DIR",
+        )
     except OSError as error:
         return fail(
             "results: claims", f"no hard links in {folder}: {error}", "another folder: results=DIR"
@@ -141,7 +147,7 @@ def _scratch(spec: SweepSpec) -> Iterator[Check]:
     if not os.access(folder, os.W_OK):
         yield fail("scratch", f"{folder} cannot be written", "cluster.scratch=DIR")
     elif kind in SHARED:
-        yield warn("scratch", said, "sandboxes want a node's own disk: cluster.scratch=DIR")
+        yield warn("scratch", said, "use a node-local disk for sandboxes: cluster.scratch=DIR")
     elif spec.sandbox == "apptainer" and free < MIN_SCRATCH_BYTES:
         yield warn("scratch", said, "images are extracted there, some GB each: cluster.scratch=DIR")
     else:

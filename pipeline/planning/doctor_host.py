@@ -92,7 +92,7 @@ def _local_sandbox(spec: SweepSpec) -> Iterator[Check]:
             "install bubblewrap, or sandbox=apptainer",
         )
     else:
-        yield ok("sandbox", "copies in folders; the simulated agent's commands need no more")
+        yield ok("sandbox", "plain copies; enough for the simulated agent's commands")
 
 
 def _containers(env: Mapping[str, str]) -> Iterator[Check]:
@@ -105,7 +105,7 @@ def _containers(env: Mapping[str, str]) -> Iterator[Check]:
         else:
             yield warn(
                 "containers",
-                "neither apptainer nor singularity here",
+                "neither apptainer nor singularity is installed here",
                 "many sites have it on compute nodes only: sbatch slurm/doctor.sbatch",
             )
         return
@@ -127,7 +127,7 @@ def _writable_roots() -> Iterator[Check]:
         yield warn(
             "user namespaces",
             spaces.text.strip() or "not allowed",
-            "images are copied for each sandbox then, some seconds each",
+            "every sandbox then copies its image, a few seconds each",
         )
         return
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", _OVERLAY]
@@ -141,7 +141,7 @@ def _writable_roots() -> Iterator[Check]:
         yield warn(
             "writable roots",
             "neither overlay mounts nor fuse-overlayfs with a readable /dev/fuse",
-            "images are copied for each sandbox then, some seconds each",
+            "every sandbox then copies its image, a few seconds each",
         )
 
 
@@ -185,7 +185,7 @@ def _gpus(env: Mapping[str, str]) -> Iterator[Check]:
         yield warn(
             "GPUs",
             f"{used}, by processes {', '.join(map(str, sorted(users)))}",
-            "a server that someone left behind? End it, or exclude this node",
+            "perhaps a leftover server; stop it, or exclude this node",
         )
     else:
         yield ok("GPUs", f"idle; {used}")
@@ -203,6 +203,6 @@ def _network(env: Mapping[str, str]) -> Iterator[Check]:
         yield warn(
             "proxy",
             f"{proxy}, with no_proxy={direct.strip(',') or 'unset'}",
-            "our own servers are asked directly all the same; tests in sandboxes may not: "
+            "our own servers bypass it, but tests in sandboxes may not: "
             "export NO_PROXY=127.0.0.1,localhost",
         )

@@ -46,7 +46,9 @@ def server_report(spec: SweepSpec, model: ModelSpec, env: Mapping[str, str]) -> 
     try:
         probe = edited_history_probe(completer, model, url, salt=salt, proxy=server.proxy)
     except (ServerError, ContextOverflowError) as error:
-        checks.append(warn("cache", str(error), "costs of this server are those of a plain cache"))
+        checks.append(
+            warn("cache", str(error), "this server's costs are those of a plain prefix cache")
+        )
         return ServerReport(checks=tuple(checks), probe=None)
     finally:
         completer.close()
@@ -83,5 +85,5 @@ def _cache_checks(model: ModelSpec, probe: CacheProbe) -> list[Check]:
     if probe.follows_prefix is False:
         fix = "read costs from the report's `reported` rows"
         return [warn("cache", "less is cached than the common prefix of prompts", fix)]
-    told = {True: "the common prefix, in whole blocks", None: "what it keeps cannot be told"}
+    told = {True: "the common prefix, in whole blocks", None: "its cache behavior is unknown"}
     return [ok("cache", told[probe.follows_prefix])]

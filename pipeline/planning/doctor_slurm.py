@@ -44,7 +44,7 @@ def slurm_checks(layout: Layout, spec: SweepSpec) -> Iterator[Check]:
         return
     limits = slurm_limits()
     if limits is None:
-        yield fail("slurm", "scontrol does not answer", "ask the site whether Slurm is down")
+        yield fail("slurm", "scontrol does not answer", "ask the site if Slurm is down")
         return
     yield from _controller(limits, site)
     for line in shell_options(site, environment()):
@@ -58,7 +58,7 @@ def slurm_checks(layout: Layout, spec: SweepSpec) -> Iterator[Check]:
         yield warn(
             "grading pool",
             f"asks for {site.grading.gres}",
-            "grading needs no GPU and would be charged for it: cluster.grading.gres=null",
+            "grading needs no GPU and would be billed for it: cluster.grading.gres=null",
         )
 
 
@@ -103,12 +103,12 @@ def _partition(role: str, pool: PoolSpec, found: Sequence[Partition]) -> Iterato
         )
         yield fail(
             name,
-            f"no node of {where} has what a task asks for (it has {has})",
+            f"no node of {where} has what a task requests (it has {has})",
             f"lower cluster.{role}.cpus, .mem_gb or .gres",
         )
         return
     nodes = sum(p.n_nodes for p in fitting)
-    yield ok(name, f"{where}: {nodes} nodes have what a task asks for")
+    yield ok(name, f"{where}: {nodes} nodes have what a task requests")
 
 
 def _fits(partition: Partition, pool: PoolSpec) -> bool:
@@ -122,13 +122,11 @@ def _fits(partition: Partition, pool: PoolSpec) -> bool:
 
 def _accounts(limits: SlurmLimits, site: SiteSpec) -> Iterator[Check]:
     if not limits.accounting:
-        yield ok("accounting", "no database; sacct is silent, and nothing here asks it")
+        yield ok("accounting", "no database; sacct is unavailable and not needed")
         return
     known = associations()
     if not known:
-        yield warn(
-            "accounting", "sacctmgr lists no account of yours", "ask the site for an account"
-        )
+        yield warn("accounting", "sacctmgr lists no account for you", "ask the site for an account")
         return
     names = sorted({a.account for a in known})
     if site.account is not None and site.account not in names:
@@ -165,7 +163,7 @@ def _dry_submission(layout: Layout, spec: SweepSpec) -> Iterator[Check]:
             "set cluster.rollout.* and cluster.grading.* to what the site has",
         )
     if not complaints:
-        yield ok("sbatch --test-only", f"{len(requests)} kinds of job would be taken")
+        yield ok("sbatch --test-only", f"{len(requests)} kinds of job would be accepted")
 
 
 def _pools(site: SiteSpec) -> Mapping[str, PoolSpec]:

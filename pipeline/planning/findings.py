@@ -83,7 +83,7 @@ def _jobs_without_results(layout: Layout, ended: Sequence[Mapping[str, Any]]) ->
         if text is None and has_journal:
             continue
         if text is None:
-            said = f"never started: {ending(job['job_id']) or 'Slurm does not say why'}"
+            said = f"never started: {ending(job['job_id']) or 'Slurm gives no reason'}"
         else:
             said = last_words(text) or "it printed nothing"
         # Alike but for names and numbers.
@@ -96,7 +96,7 @@ def _jobs_without_results(layout: Layout, ended: Sequence[Mapping[str, Any]]) ->
         yield Finding(
             what=f"{_n(len(alike), f'{role} job')} ended without results "
             f"({first['job_id']}{', ...' if len(alike) > 1 else ''}): {first['said']:.{MAX_WORDS}}",
-            do=f"the whole log: {log}" if log.exists() else "launch again once that is mended",
+            do=f"the whole log: {log}" if log.exists() else "fix this, then launch again",
         )
 
 
@@ -117,30 +117,28 @@ def _hours(spec: SweepSpec, past: History) -> Iterator[Finding]:
         yield Finding(
             what=f"{hours_text(past.used_gpu_hours)} GPU-hours are used, of "
             f"{hours_text(spec.max_gpu_hours)} "
-            "allowed (max_gpu_hours); workers begin nothing more",
-            do="launch again with a higher cap, or leave it",
+            "allowed (max_gpu_hours); workers start nothing more",
+            do="launch again with a higher cap, or stop here",
         )
 
 
 def _drain(layout: Layout) -> Iterator[Finding]:
     if layout.drain_request.exists():
-        yield Finding(
-            what="a drain was asked for: nothing new is begun", do="launch again to go on"
-        )
+        yield Finding(what="a drain was requested: nothing new starts", do="launch again to resume")
 
 
 def _nothing_alive(layout: Layout, spec: SweepSpec, progress: Progress) -> Iterator[Finding]:
     missing = progress.planned - progress.finished
     if missing:
         yield Finding(
-            what=f"{_n(missing, 'run')} of {progress.planned} without a result, and nothing works "
-            "on them",
-            do="the same launch again runs what is missing",
+            what=f"{_n(missing, 'run')} of {progress.planned} without a result, and no worker "
+            "is running",
+            do="launch again to run what is missing",
         )
     ungraded = progress.finished - progress.graded
     if spec.grade and ungraded and not missing:
         yield Finding(
-            what=f"{_n(ungraded, 'finished run')} without a grade, and nothing grades them",
+            what=f"{_n(ungraded, 'finished run')} without a grade, and no grader is running",
             do=f"python -m pipeline.grade {layout.root} (or the same launch again)",
         )
 

@@ -33,19 +33,19 @@ def check_folder(layout: Layout, sweep: Prepared) -> tuple[Opened, Prepared]:
     """
     if not layout.lock.exists():
         if layout.root.exists() and not layout.root.is_dir():
-            raise FolderError(f"{layout.root} is no folder; name another one with results=DIR")
+            raise FolderError(f"{layout.root} is not a folder; choose another with results=DIR")
         ours = layout.plan.exists() or layout.submissions.is_dir()
         if layout.root.is_dir() and any(layout.root.iterdir()) and not ours:
             raise FolderError(
                 f"{layout.root} is not empty and holds no sweep; "
-                "name another folder with results=DIR"
+                "choose another folder with results=DIR"
             )
         return "new", sweep
     locked = read_lock(layout.lock)
     if locked.spec.name != sweep.lock.spec.name:
         raise FolderError(
             f"{layout.root} holds the sweep {locked.spec.name!r}, not {sweep.lock.spec.name!r}; "
-            "name another folder with results=DIR"
+            "choose another folder with results=DIR"
         )
     settings = list(science_changes(locked, sweep.lock))
     changes = [*locked.changed_rules, *settings]

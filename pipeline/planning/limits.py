@@ -93,7 +93,7 @@ def _cut_short(spec: SweepSpec, past: History, hopeless: Sequence[PlannedRun]) -
     needed_s += _start_s(spec.models[longest.model])
     return (
         f"{len(hopeless)} of {len(past.todo)} open runs were cut short when their job ended "
-        f"({longest.run_id} after {_minutes(had_s)}) and are not begun again by jobs of "
+        f"({longest.run_id} after {_minutes(had_s)}) and will not restart in jobs of "
         f"{spec.cluster.rollout.time_min} min; ask for {_whole_minutes(needed_s)} or more"
     )
 
@@ -116,7 +116,7 @@ def _too_short_for_a_run(spec: SweepSpec, model: ModelSpec, run_s: float) -> Ite
         field="cluster.rollout.time_min",
         message=(
             f"a job of {site.rollout.time_min} min ends before one run of {model.name} can: "
-            f"{_minutes(start_s)} until the server is up (serve.expected_start_s), "
+            f"{_minutes(start_s)} to start the server (serve.expected_start_s), "
             f"{_minutes(run_s)} a run (agent.expected_wall_s, or 95% of those that are known), "
             f"{_minutes(site.signal_delay_s)} to end well (cluster.signal_delay_s); nothing would "
             f"ever finish; ask for {_whole_minutes(needed_s)} or more"

@@ -223,15 +223,15 @@ def _stuck_text(
     return (
         f"{len(stuck)} runs could not be finished ({phase}):\n{named}{more}\n"
         + (f"a worker ended with: {said:.500}\n" if said else "")
-        + f"the workers' logs are in {layout.logs}; launch again once the cause is removed: "
-        "all that was finished is kept"
+        + f"the workers' logs are in {layout.logs}; fix the cause and launch again: "
+        "all finished work is kept"
     )
 
 
 def _cause(layout: Layout, state: RunState | None) -> str:
     """Return why a run is still open, as far as its last record tells."""
     if state is None or state.failure_class is None:
-        return "no worker got to it"
+        return "no worker reached it"
     if state.grade_class is not None:
         return state.grade_class.value
     if not state.to_run:

@@ -158,7 +158,7 @@ def _models(spec: SweepSpec) -> Iterator[Problem]:
             yield Problem(
                 field=f"models.{name}",
                 message=(
-                    "the simulated agent knows the toy benchmark only; "
+                    "the simulated agent only knows the toy benchmark; "
                     "choose another model with model=NAME"
                 ),
             )
@@ -222,7 +222,7 @@ def _caps(spec: SweepSpec, estimate: Estimate, used_gpu_hours: float) -> Iterato
         )
     cap, needed = spec.max_gpu_hours, used_gpu_hours + estimate.gpu_hours
     if cap is not None and needed > cap:
-        used = f"{hours_text(used_gpu_hours)} GPU-hours are used and " if used_gpu_hours else ""
+        used = f"{hours_text(used_gpu_hours)} GPU-hours are used, and " if used_gpu_hours else ""
         yield Problem(
             field="max_gpu_hours",
             message=(

@@ -52,7 +52,7 @@ def shown_run(layout: Layout, run_id: str) -> ShownRun:
     if state.failure_class is None:
         raise NoRunError(
             f"{planned.run_id} has no record yet: it is planned or running; "
-            f"python -m pipeline.status {layout.root} shows what is at work"
+            f"python -m pipeline.status {layout.root} shows what is running"
         )
     record = recorded_run(layout, state)
     return ShownRun(
@@ -67,11 +67,11 @@ def _named(run_id: str, runs: Sequence[PlannedRun]) -> PlannedRun:
         return found[0]
     if not found:
         raise NoRunError(
-            f"no planned run is called {run_id}; python -m pipeline.status names those that "
-            "failed, and the table `runs` has all"
+            f"there is no planned run {run_id}; python -m pipeline.status lists failed "
+            "runs, and the table `runs` has all"
         )
     some = "\n".join(f"  {run.run_id}" for run in found[:10])
-    raise NoRunError(f"{len(found)} runs begin with {run_id}; name one of them whole:\n{some}")
+    raise NoRunError(f"{len(found)} runs begin with {run_id}; name one in full:\n{some}")
 
 
 def _places(layout: Layout, state: RunState, record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -121,7 +121,7 @@ def call_messages(record: RunRecord, call_index: int) -> list[dict[str, Any]]:
         NoRunError: the run made no such call.
     """
     if not 0 <= call_index < len(record.calls):
-        raise NoRunError(f"{record.run_id} made {len(record.calls)} calls, 0 the first")
+        raise NoRunError(f"{record.run_id} made {len(record.calls)} calls, counted from 0")
     sent = sent_calls(list(message_rows(record)), list(call_rows(record)))
     return next(call.messages for call in sent if call.call_index == call_index)
 

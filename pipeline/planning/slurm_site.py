@@ -54,7 +54,7 @@ def fitted(requests: Sequence[JobRequest], room: int | None) -> list[JobRequest]
     if room < len(requests):
         raise ValueError(
             f"the site allows {max(room, 0)} more tasks in the queue and {len(requests)} arrays "
-            "are needed; wait until jobs of yours have ended, or raise cluster.max_submit"
+            "are needed; wait until some of your jobs end, or raise cluster.max_submit"
         )
     spare, spare_wanted = room - len(requests), wanted - len(requests)
     return [
@@ -107,9 +107,9 @@ def unusable_words(spec: SweepSpec, results: Path) -> Iterator[tuple[str, str]]:
             # sbatch takes the beginning of an option's name for the whole.
             option = next((o for o in (*_OWN_KEYS, *_OURS) if o.startswith(name)), name)
             if option in _OWN_KEYS:
-                yield key, f"{name} has a key of its own: say cluster.{role}.{_OWN_KEYS[option]}"
+                yield key, f"{name} has its own key: use cluster.{role}.{_OWN_KEYS[option]}"
             elif option in _OURS:
-                yield key, f"{name} is for launch to decide: {_OURS[option].replace('ROLE', role)}"
+                yield key, f"{name} is set by launch: {_OURS[option].replace('ROLE', role)}"
             elif not isinstance(value, str | int | float | bool | None):
                 yield key, f"{name} needs a text, a number, true, false or null, not {value!r}"
         words = {**_pool_options(pool), **extra_options(pool), "account": spec.cluster.account}

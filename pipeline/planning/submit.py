@@ -203,7 +203,7 @@ def submissions(layout: Layout) -> list[dict[str, Any]]:
         try:
             record = read_json(path)
         except ValueError as error:
-            raise LockError(f"{error}; see first that its jobs have ended") from None
+            raise LockError(f"{error}; first make sure that its jobs have ended") from None
         if not isinstance(record, dict) or not {"kind", "jobs", "launcher"} <= record.keys():
             raise LockError(f"{path} is no record of a launch: remove it or restore it")
         records.append(record)

@@ -46,7 +46,7 @@ def readable_words(words: Sequence[str]) -> list[str]:
         key, equals, value = word.partition("=")
         name = key.lstrip("+~")
         if name in seen:
-            raise WordError(f"{name} is given twice, as {seen[name]!r} and {word!r}; keep one")
+            raise WordError(f"{name} is given twice, as {seen[name]!r} and {word!r}; keep only one")
         seen[name] = word
         if equals:
             _refuse_several(name, value)
@@ -67,15 +67,15 @@ def misread_numbers(folder: Path) -> Iterator[str]:
                     yield (
                         f"{path.relative_to(folder)}, line {line}: YAML reads {node.value} as "
                         f"{yaml.safe_load(node.value)}; write '{node.value}' in quotes, or the "
-                        "number that is meant"
+                        "number you mean"
                     )
 
 
 def _refuse_several(name: str, value: str) -> None:
     if name == "instances.ids" and re.fullmatch(r"\[\s*\]", value):
         raise WordError(
-            "instances.ids=[] names no instance, so nothing would run; leave it out for all of "
-            "them, or name some: 'instances.ids=[ID,ID]'"
+            "instances.ids=[] names no instance, so nothing would run; omit it to run "
+            "all, or name some: 'instances.ids=[ID,ID]'"
         )
     if re.fullmatch(r"[\w.+-]+(,[\w.+-]+)+", value):
         raise WordError(f"{name}={value}: several values are a list, written '{name}=[{value}]'")

@@ -1,4 +1,4 @@
-"""What stands in for a model where a recorded run has no answer to a policy's question.
+"""Rules that answer a policy's question where a recorded run has no answer.
 
 A `sham_cleanup` run has the answers; other recordings do not, so the choice of outputs follows a
 named rule and the lengths of answers are given. Rules that prune nothing or everything bound what

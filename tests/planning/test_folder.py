@@ -245,7 +245,7 @@ def test_a_damaged_first_file_is_named_and_relaunching_without_the_lock_mends_it
 
 def test_a_results_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(FolderError, match="is no folder"):
+    with pytest.raises(FolderError, match="is not a folder"):
         check_folder(Layout(tmp_path / "taken"), sweep(tmp_path / "taken"))
     with pytest.raises(LockError, match="no results folder"):
         read_lock(Layout(tmp_path / "taken").lock)

@@ -37,7 +37,7 @@ def test_a_job_needs_time_for_the_server_one_run_and_its_own_end() -> None:
     assert refused(*RUN_OF_HALF_AN_HOUR, "cluster.rollout.time_min=42") == []
     (said,) = refused(*RUN_OF_HALF_AN_HOUR, "cluster.rollout.time_min=41")
     assert said.startswith("cluster.rollout.time_min: a job of 41 min")
-    for number in ("10 min until the server", "30 min a run", "2 min to end", "42 min or more"):
+    for number in ("10 min to start the server", "30 min a run", "2 min to end", "42 min or more"):
         assert number in said
 
 

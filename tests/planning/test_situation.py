@@ -86,7 +86,7 @@ def test_jobs_that_failed_alike_are_shown_once_with_their_error_and_their_log(
     assert "2 rollout jobs ended without results (7_0, ...): the server of m ended with" in said
     assert said.count("CUDA out of memory") == 1
     assert "7_0_0_log.out" in "".join(said.split())
-    assert "4 runs of 4 without a result, and nothing works on them" in said
+    assert "4 runs of 4 without a result, and no worker is running" in said
     assert slurm.scripts() == []
 
 
@@ -105,7 +105,7 @@ def test_what_slurm_has_forgotten_is_not_made_up(
 ) -> None:
     (slurm.root / "bin" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     _, said = shown(submitted(tmp_path), capsys)
-    assert "never started: Slurm does not say why" in said
+    assert "never started: Slurm gives no reason" in said
 
 
 def test_a_job_too_short_for_a_run_is_no_job_well_done(
@@ -142,7 +142,7 @@ def test_watching_ends_with_0_when_all_is_done_and_with_1_when_nothing_is_to_com
     watch = ("--watch", "--every", "0.05")
     code, said = shown(layout, capsys, *watch)
     assert code == 1
-    assert "the same launch again runs what is missing" in said
+    assert "launch again to run what is missing" in said
     finish(layout)
     code, said = shown(layout, capsys, *watch)
     assert code == 0
@@ -167,7 +167,7 @@ def test_missing_grades_come_with_the_line_that_makes_them(
     prints(layout, "7_1", "submitit INFO - Job completed successfully\n")
     code, said = shown(layout, capsys, "--watch")
     assert code == 1
-    assert "4 finished runs without a grade, and nothing grades them" in said
+    assert "4 finished runs without a grade, and no grader is running" in said
     assert "python -m pipeline.grade" in said
     assert slurm.scripts() == []
 

@@ -125,7 +125,7 @@ def test_what_is_asked_for_of_the_shell_is_taken_and_printed(
         == 0
     )
     assert slurm.environments() == [["SBATCH_PARTITION=night"]]
-    assert "over the configuration: SBATCH_PARTITION=night" in capsys.readouterr().out
+    assert "overriding the configuration: SBATCH_PARTITION=night" in capsys.readouterr().out
 
 
 def test_a_filter_of_the_shell_hides_no_job_from_the_next_launch(

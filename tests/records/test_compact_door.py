@@ -52,7 +52,7 @@ def test_a_folder_that_holds_no_sweep_is_refused_and_left_as_it_is(
     (tmp_path / "thesis.tex").write_text("text")
     run = export.main if door else compact.main
     assert run([str(tmp_path), *door]) == 2
-    assert "is no results folder" in capsys.readouterr().err
+    assert "is not a results folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

@@ -108,7 +108,7 @@ def test_the_images_of_a_sweep_are_those_of_its_instances_in_its_folder(
     ids = {str(row["instance_id"]) for row in rows_of(sweep_spec(words))}
     assert main(["images", "--sweep", *words, "--verify"]) == 1
     said = capsys.readouterr().out
-    assert "0 of 3 images are whole" in said
+    assert "0 of 3 images are complete" in said
     assert {line for line in said.splitlines() if "missing" in line} == {
         f"broken or missing: {image_reference(row)}"
         for row in toy_rows()
