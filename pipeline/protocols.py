@@ -61,11 +61,17 @@ class Sandbox(Protocol):
         ...
 
     def upload(self, data: bytes, path: str) -> None:
-        """Write `data` to `path`; a relative path is under `workdir`."""
+        """Write `data` to `path`; a relative path is under `workdir`.
+
+        Raises `PathError` where nothing can be written.
+        """
         ...
 
     def download(self, path: str, *, limit_bytes: int) -> bytes:
-        """Return at most `limit_bytes` of the file at `path`; `FileNotFoundError` if absent."""
+        """Return at most `limit_bytes` of the file at `path`.
+
+        Raises `FileNotFoundError` where there is none, `PathError` where it cannot be read.
+        """
         ...
 
     def stop(self) -> None:

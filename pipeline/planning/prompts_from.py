@@ -2,8 +2,9 @@
 
 `agent.prompts_from: PACKAGE:NAME` reads NAME.yaml of a package's `config` folder, such as
 mini-SWE-agent's published prompts (`minisweagent:benchmarks/swebench`); `FILE:KEY` reads the
-mapping at the dotted KEY of a YAML file (FILE alone: the whole of it). The texts go into the lock,
-and into the run ids, as if they had been written into the sweep.
+mapping at the dotted KEY of a YAML file (FILE alone: the whole of it); `FOLDER:trae_agent` reads
+the prompts of a checkout of Trae agent, which is on no registry. The texts go into the lock, and
+into the run ids, as if they had been written into the sweep.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from pipeline.planning.trae_prompts import PACKAGE, trae_prompts
 
 PROMPTS = (
     *("system_template", "instance_template", "observation_template"),
@@ -47,12 +50,14 @@ def _read(source: str) -> Any:
             for part in filter(None, key.split(".")):
                 data = data[part]
             return data
+        if key == PACKAGE:
+            return trae_prompts(Path(place).expanduser())
         text = files(place).joinpath("config", *f"{key}.yaml".split("/")).read_text("utf-8")
         return yaml.safe_load(text)
-    except (OSError, ImportError, KeyError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ImportError, KeyError, TypeError, SyntaxError, yaml.YAMLError) as error:
         raise PromptsError(
             f"prompts_from: nothing can be read from {source}: {error!r}; write PACKAGE:NAME "
-            "(minisweagent:benchmarks/swebench) or FILE.yaml:KEY"
+            "(minisweagent:benchmarks/swebench), FILE.yaml:KEY, or CHECKOUT:trae_agent"
         ) from error
 
 

@@ -66,6 +66,10 @@ class SandboxError(InfraError):
     failure_class = FailureClass.INFRA_SANDBOX
 
 
+class PathError(SandboxError):
+    """A path inside cannot be read or written: the error of whoever named it, if that was asked."""
+
+
 class NodeError(InfraError):
     """The node itself failed us: memory, processes, a vanished mount."""
 

@@ -7,13 +7,16 @@ a command put there. What crosses lies in the control folder for as long as the 
 import posixpath
 import shlex
 
-from pipeline.records.failure import DiskError, SandboxError
+from pipeline.protocols import CommandResult
+from pipeline.records.failure import DiskError, PathError, SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.control import ControlFolder
 from pipeline.sandbox.resident import Resident
 
 _TIMEOUT_S = 300.0
 _ABSENT = 66
+_REFUSED = 67
+"""The path cannot be opened; anything else that fails is ours."""
 _CROSSING = "transfer"
 
 
@@ -37,7 +40,8 @@ def upload(
         workdir: the repository inside.
 
     Raises:
-        SandboxError: it cannot be written there.
+        PathError: it cannot be written there.
+        SandboxError: the sandbox failed.
         DiskError: no room.
     """
     try:
@@ -45,13 +49,15 @@ def upload(
     except OSError as error:
         raise folders.failed(f"cannot stage an upload to {path}", error) from error
     target = _absolute(path, workdir)
-    parent = shlex.quote(posixpath.dirname(target))
-    command = f"mkdir -p -- {parent} && cat -- {seen_as}/{_CROSSING} >{shlex.quote(target)}"
+    parent, quoted = shlex.quote(posixpath.dirname(target)), shlex.quote(target)
+    command = (
+        f"{{ mkdir -p -- {parent} && : >{quoted}; }} || exit {_REFUSED}; "
+        f"cat -- {seen_as}/{_CROSSING} >{quoted}"
+    )
     result = resident.execute_ours(command, timeout_s=_TIMEOUT_S)
     control.drop(_CROSSING)
     if result.returncode:
-        kind = DiskError if "No space left" in result.output else SandboxError
-        raise kind(f"cannot upload to {path}: {result.output.strip() or result.returncode}")
+        raise _failed(f"cannot upload to {path}", result)
 
 
 def download(
@@ -67,25 +73,33 @@ def download(
 
     Raises:
         FileNotFoundError: there is no such file.
-        SandboxError: it cannot be read.
+        PathError: it cannot be read.
+        SandboxError: the sandbox failed.
         DiskError: no room for a copy of it.
     """
     source = shlex.quote(_absolute(path, workdir))
     crossing = f"{seen_as}/{_CROSSING}"
     command = (
-        f"[ -f {source} ] || exit {_ABSENT}; "
+        f"[ -f {source} ] || exit {_ABSENT}; [ -r {source} ] || "
+        f"{{ echo Permission denied; exit {_REFUSED}; }}; "
         f"rm -rf -- {crossing}; head -c {limit_bytes} -- {source} >{crossing}"
     )
     result = resident.execute_ours(command, timeout_s=_TIMEOUT_S)
     if result.returncode == _ABSENT:
         raise FileNotFoundError(f"no file {path} in the sandbox")
     if result.returncode:
-        kind = DiskError if "No space left" in result.output else SandboxError
-        raise kind(f"cannot download {path}: {result.output.strip() or result.returncode}")
+        raise _failed(f"cannot download {path}", result)
     try:
         return control.take(_CROSSING, limit_bytes=limit_bytes)
     except OSError as error:
         raise SandboxError(f"cannot download {path}: {error}") from error
+
+
+def _failed(what: str, result: CommandResult) -> DiskError | SandboxError:
+    said = f"{what}: {result.output.strip() or result.returncode}"
+    if "No space left" in result.output:
+        return DiskError(said)
+    return PathError(said) if result.returncode == _REFUSED else SandboxError(said)
 
 
 def _absolute(path: str, workdir: str) -> str:

@@ -43,7 +43,7 @@ class AgentSpec:
     loop_length: Science[Count] = 10
     """So many identical calls in a row are labelled a loop."""
     prompts_from: Runtime[str | None] = None
-    """Where the templates were read, as `PACKAGE:NAME` or `FILE:KEY`; they stand here in full."""
+    """Where the templates were read (`PACKAGE:NAME`, `FILE:KEY`, ...); they stand here in full."""
     expected_wall_s: Runtime[Seconds] = 1800.0
     """How long a run takes, until five runs of the sweep are known."""
     expected_context_tokens: Runtime[Count] = 25_000

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from pipeline.agent.tool import Action, ToolResult
-from pipeline.agent.trae import tools as trae_tools
 from pipeline.agent.trae.editor import CLIP_CHARS, EditorTool
 from pipeline.agent.trae.scaffold import NO_ANSWER, NOTHING_CHANGED
-from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash
+from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash, SequentialThinking
 from pipeline.arms.clear_thinking import ClearThinking
 from pipeline.arms.deletion import Deletion
 from pipeline.arms.parameters import Parameters
@@ -215,6 +214,10 @@ def test_a_folder_is_viewed_two_levels_deep(sandbox: Sandbox):
         ({"command": "view", "path": "code.py"}, "/testbed/code.py may be it"),
         ({"command": "view", "path": "/testbed/gone"}, "there is no file /testbed/gone"),
         ({"command": "view", "path": "/testbed/code.py", "view_range": [3, 99]}, "lines 1 to 7"),
+        ({"command": "view", "path": "/testbed/code.py", "view_range": [3, 2]}, "lines 1 to 7"),
+        ({"command": "view", "path": "/testbed/code.py", "view_range": [0, 2]}, "lines 1 to 7"),
+        ({"command": "view", "path": "/testbed/code.py", "view_range": "1-2"}, "two line numbers"),
+        ({"command": "view", "path": "/testbed", "view_range": [1, 2]}, "is for files"),
         ({"command": "create", "path": "/testbed/code.py", "file_text": ""}, "exists already"),
         ({"command": "create", "path": "/testbed/n"}, "`file_text` must be given"),
         ({"command": "str_replace", "path": "/testbed/code.py", "old_str": "a - b"}, "2 times"),
@@ -250,11 +253,49 @@ def test_bytes_that_are_no_utf8_survive_an_edit(sandbox: Sandbox):
     assert sandbox.download("/testbed/latin.py", limit_bytes=99) == b"caf\xe9 = 1\nb = 3\n"
 
 
+@pytest.mark.parametrize(
+    ("path", "says_why"),
+    [
+        ("/testbed/code.py/x", "cannot upload"),
+        ("/proc/none", "cannot upload"),
+        ("/testbed/new/", "cannot upload"),
+        ("/testbed/a\0b", "no NUL"),
+    ],
+)
+def test_a_path_that_nobody_can_write_is_the_models_error_and_not_ours(
+    sandbox: Sandbox, path: str, says_why: str
+):
+    """It once broke the run as a failure of the sandbox, which is tried again and again."""
+    result = used(sandbox, command="create", path=path, file_text="x")
+    assert result.returncode == 1
+    assert says_why in result.output
+
+
+def test_a_file_that_is_no_text_is_not_shown_and_one_in_another_encoding_is(sandbox: Sandbox):
+    """Its bytes once reached the request, which could not be encoded."""
+    sandbox.upload(b"a\0b", "/testbed/binary")
+    assert "no text file" in used(sandbox, command="view", path="/testbed/binary").output
+    sandbox.upload(b"caf\xe9\n", "/testbed/latin")
+    outcome, requests = run(
+        sandbox, says("", edit("view", "/testbed/latin")), says("", bash("echo > n"), DONE)
+    )
+    assert contents(requests[1])[-1] == "     1\tcaf\ufffd\n     2\t\n"
+    assert outcome.failure_class is FailureClass.OK
+
+
+def test_paths_with_spaces_and_links_are_paths(sandbox: Sandbox):
+    used(sandbox, command="create", path="/testbed/a b/c'd.py", file_text="x = 1\n")
+    listed = used(sandbox, command="view", path="/testbed/a b").output
+    assert listed == "/testbed/a b\n/testbed/a b/c'd.py\n"
+    sandbox.execute("ln -s code.py link", timeout_s=20)
+    used(sandbox, command="insert", path="/testbed/link", insert_line=0, new_str="# top")
+    assert sandbox.download("code.py", limit_bytes=99).startswith(b"# top\ndef add")
+
+
 def test_long_text_is_clipped(sandbox: Sandbox):
     sandbox.upload(b"line\n" * 9000, "long")
     output = used(sandbox, command="view", path="/testbed/long").output
-    assert len(output) < CLIP_CHARS + 60
-    assert "more characters]" in output
+    assert output.splitlines()[-2:] == ["  3201\t", "[clipped: 29000 more characters]"]
     outcome, _ = run(sandbox, says("", bash("cat long")), says("", bash("echo > n"), DONE))
     shown = next(m for m in outcome.messages if m.tool == "bash")
     assert len(shown.content) < CLIP_CHARS + 60
@@ -275,14 +316,21 @@ def test_after_a_timeout_the_shell_must_be_restarted(sandbox: Sandbox):
 
 
 def test_a_thought_is_noted_and_not_repeated(sandbox: Sandbox):
-    tool = trae_tools.sequential_thinking()
-    arguments = {"thought": "long", "thought_number": 1, "total_thoughts": 2}
-    said = tool.run(Action(tool=tool.name, command="", arguments=arguments), sandbox)
-    assert json.loads(said.output) == {
-        "status": "noted",
-        "thought_number": 1,
-        "total_thoughts": 2,
+    tool = SequentialThinking()
+
+    def noted(**arguments: Any) -> ToolResult:
+        return tool.run(Action(tool=tool.name, command="", arguments=arguments), sandbox)
+
+    first = {"thought": "long", "thought_number": 3, "total_thoughts": 2}
+    assert json.loads(noted(**first, next_thought_needed=True).output) == {
+        "thought_number": 3,
+        "total_thoughts": 3,
+        "next_thought_needed": True,
+        "branches": [],
+        "thought_history_length": 1,
     }
+    assert noted(**first).returncode == 1
+    assert "next_thought_needed" in noted(**first).output
 
 
 # --- labels --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 
 from pipeline.host.proctable import all_processes
 from pipeline.protocols import Sandbox, SandboxFactory
-from pipeline.records.failure import SandboxError
+from pipeline.records.failure import PathError, SandboxError
 from pipeline.sandbox.limits import Limits
 
 LIMITS = Limits(output_bytes=20_000, processes=100, memory_bytes=400 << 20)
@@ -304,6 +304,16 @@ def test_files_cross_in_both_directions(sandbox: Sandbox) -> None:
 def test_a_file_that_cannot_be_written_is_the_sandboxs_error(sandbox: Sandbox) -> None:
     with pytest.raises(SandboxError, match="cannot upload"):
         sandbox.upload(b"x", "/proc/nothing/here")
+
+
+@pytest.mark.parametrize("path", ["/proc/nothing/here", "made/below", "dir", "dir/"])
+def test_a_path_that_cannot_be_written_is_told_from_a_broken_sandbox(
+    sandbox: Sandbox, path: str
+) -> None:
+    sandbox.execute("mkdir dir; echo > made", timeout_s=20)
+    with pytest.raises(PathError, match="cannot upload"):
+        sandbox.upload(b"x", path)
+    sandbox.upload(b"x", "fine")
 
 
 def test_stopping_leaves_no_process_and_no_file(factory: SandboxFactory, root: Path) -> None:

@@ -6,12 +6,13 @@ one place, and what the model reads is clipped. The words are ours.
 """
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.agent.bash_tool import HALF_CHARACTER, with_focus
 from pipeline.agent.tool import Action, ToolResult
 from pipeline.protocols import Sandbox
+from pipeline.records.failure import PathError
 from pipeline.views.policy import RequestedToolCall
 
 NAME = "str_replace_based_edit_tool"
@@ -74,14 +75,17 @@ class EditorTool:
         """Return what the request came to."""
         try:
             output = self._done(action.arguments or {}, sandbox)
-        except EditError as error:
+        except (EditError, PathError) as error:
             return ToolResult(output=f"Nothing was done: {error}.", returncode=1)
-        return ToolResult(output=clipped(output))
+        # Bytes of a file that are no UTF-8 cannot be shown; in the file they stay.
+        return ToolResult(output=output.encode(errors="surrogateescape").decode(errors="replace"))
 
     def _done(self, arguments: Mapping[str, Any], sandbox: Sandbox) -> str:
         command, path = _text(arguments, "command"), _text(arguments, "path")
         if not path.startswith("/"):
             raise EditError(f"{path!r} is no absolute path; {sandbox.workdir}/{path} may be it")
+        if "\0" in path:
+            raise EditError("a path holds no NUL character")
         if command == "view":
             return self._view(path, arguments, sandbox)
         edit = _EDITS.get(command)
@@ -109,15 +113,18 @@ class EditorTool:
         return shlex.join(words)
 
     def _view(self, path: str, arguments: Mapping[str, Any], sandbox: Sandbox) -> str:
-        if self._is(path, "-d", sandbox):
-            listed = f"find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
-            return sandbox.execute(listed, timeout_s=self._timeout_s).output
-        lines = _read(path, sandbox).split("\n")
         asked = arguments.get("view_range")
-        if asked is None:
-            return numbered(lines, 1)
+        if self._is(path, "-d", sandbox):
+            if asked:
+                raise EditError(f"{path} is a folder, and view_range is for files")
+            listed = f"find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
+            return clipped(sandbox.execute(listed, timeout_s=self._timeout_s).output)
+        text = _read(path, sandbox)
+        if not asked:
+            return numbered(text, 1)
+        lines = text.split("\n")
         first, last = _range(asked, len(lines))
-        return numbered(lines[first - 1 : last], first)
+        return numbered("\n".join(lines[first - 1 : last]), first)
 
 
 def _create(path: str, arguments: Mapping[str, Any], sandbox: Sandbox) -> str:
@@ -157,22 +164,26 @@ _EDITS: Mapping[str, Callable[[str, Mapping[str, Any], Sandbox], str]] = {
 }
 
 
-def numbered(lines: Sequence[str], first: int) -> str:
-    """Return lines as `cat -n` prints them."""
-    return "".join(f"{n:6}\t{line}\n" for n, line in enumerate(lines, start=first))
+def numbered(text: str, first: int) -> str:
+    """Return text, as far as the model reads it, as `cat -n` prints it from line `first` on."""
+    lines = text[:CLIP_CHARS].split("\n")
+    return "".join(f"{n:6}\t{line}\n" for n, line in enumerate(lines, first)) + _notice(text)
 
 
 def clipped(text: str) -> str:
     """Return the text as far as the model reads it."""
-    if len(text) <= CLIP_CHARS:
-        return text
-    return text[:CLIP_CHARS] + f"\n[clipped: {len(text) - CLIP_CHARS} more characters]\n"
+    return text if len(text) <= CLIP_CHARS else f"{text[:CLIP_CHARS]}\n{_notice(text)}"
+
+
+def _notice(text: str) -> str:
+    left = len(text) - CLIP_CHARS
+    return f"[clipped: {left} more characters]\n" if left > 0 else ""
 
 
 def _edited(path: str, text: str, line: int, n_lines: int) -> str:
     lines = text.split("\n")
     first = max(0, line - SNIPPET_LINES)
-    shown = lines[first : line + n_lines + SNIPPET_LINES]
+    shown = "\n".join(lines[first : line + n_lines + SNIPPET_LINES])
     return f"{path} was edited. Around the change it now is:\n{numbered(shown, first + 1)}"
 
 
@@ -183,6 +194,8 @@ def _read(path: str, sandbox: Sandbox) -> str:
         raise EditError(f"there is no file {path}") from None
     if len(data) > MAX_FILE_BYTES:
         raise EditError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; use bash for it")
+    if b"\0" in data:
+        raise EditError(f"{path} is no text file; use bash for it")
     return data.decode("utf-8", "surrogateescape").expandtabs()
 
 
@@ -191,7 +204,8 @@ def _write(path: str, text: str, sandbox: Sandbox) -> None:
 
 
 def _text(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = arguments.get(name, default)
+    value = arguments.get(name)
+    value = default if value is None else value
     if not isinstance(value, str):
         raise EditError(f"`{name}` must be given, as a text")
     return value

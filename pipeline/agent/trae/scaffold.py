@@ -21,8 +21,8 @@ from pipeline.agent.trae.tools import (
     ANSWER,
     TASK_DONE,
     RestartedBash,
-    sequential_thinking,
-    task_done,
+    SequentialThinking,
+    TaskDone,
 )
 from pipeline.protocols import Sandbox
 from pipeline.spec.agent import AgentSpec
@@ -45,8 +45,8 @@ class TraeScaffold:
         return [
             RestartedBash(timeout_s=timeout_s, asks_focus=asks_focus),
             EditorTool(timeout_s=timeout_s, asks_focus=asks_focus),
-            sequential_thinking(),
-            task_done(answers=self.spec.submit == "answer"),
+            SequentialThinking(),
+            TaskDone(answers=self.spec.submit == "answer"),
         ]
 
     def run(self, session: Session, sandbox: Sandbox, task: str) -> Ending:
