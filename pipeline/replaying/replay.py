@@ -25,7 +25,7 @@ from pipeline.spec.policies import policy_for
 from pipeline.views.policy import AuxReply, AuxRequest, CallKind, Policy, TokenCounter
 from pipeline.views.shown import ShownTokens, idle_s
 from pipeline.views.thinning import thinned
-from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
+from pipeline.views.trajectory import SHARED_REASONS, Edit, Edits, Message, Trajectory
 from pipeline.views.walk import Growing, PlainView, Walk, reply_of
 
 
@@ -39,6 +39,13 @@ class StepCall:
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     """Read from the cache, as the server reported."""
+    written_tokens: int | None = None
+    """Written to the cache, likewise."""
+    written_1h_tokens: int | None = None
+    """Of these, to be kept for an hour; None: it is not said."""
+    model: str | None = None
+    """Where it may change within the run; None: the run's."""
+    started_at: float | None = None
     edits: tuple[Edit, ...] = ()
     """Edits that were first in force at this call, auxiliary calls since the last one included."""
 
@@ -50,14 +57,25 @@ class Recording:
     instance_id: str
     trajectory: Trajectory
     calls: tuple[StepCall, ...]
+    """Those of `n_repeated` first, which warm the cache and are billed elsewhere."""
+    n_repeated: int = 0
+    aside: tuple[StepCall, ...] = ()
+    """Billed beside the conversation, and not replayed."""
+    model: str | None = None
+    agent: str = ""
     notes: tuple[str, ...] = ()
     """What its reader left out, estimated or did not believe."""
 
     @property
-    def elisions(self) -> dict[int, tuple[Edit, ...]]:
-        """The shared elisions by the call at which they came into force."""
+    def own_calls(self) -> tuple[StepCall, ...]:
+        """The calls that are billed here."""
+        return self.calls[self.n_repeated :]
+
+    @property
+    def shared_edits(self) -> dict[int, tuple[Edit, ...]]:
+        """What the scaffold took out for every arm, by the call at which it came into force."""
         return {
-            k: tuple(e for e in call.edits if e.reason == "elide")
+            k: tuple(e for e in call.edits if e.reason in SHARED_REASONS)
             for k, call in enumerate(self.calls)
         }
 
@@ -86,6 +104,9 @@ class ReplayedCall:
     completion_tokens: int
     idle_s: float | None = None
     """Since the last call, where that was measured: a cache may have lost the prefix."""
+    model: str | None = None
+    is_other_model: bool = False
+    """The call before was another model's, in whose cache the prefix is not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +116,7 @@ class Replayed:
     instance_id: str
     arm: str
     calls: tuple[ReplayedCall, ...]
+    """Those that are billed here, auxiliary ones included."""
     edits_by_step: tuple[tuple[Edit, ...], ...]
     """The edits the arm made before each step call; shared elisions are not among them."""
     template_dropped_tokens: int
@@ -237,14 +259,21 @@ class _Replay:
         self._calls: list[ReplayedCall] = []
         self._made: list[tuple[Edit, ...]] = []
         self._stand_ins = 0
+        self._n_repeated = 0
+        self._model: str | None = None
+        self._is_other_model = False
         self._charged_at = 0
         """Messages at the last call of the view."""
 
     def run(self) -> Replayed:
-        elisions = self._recording.elisions
+        shared = self._recording.shared_edits
+        before = self._recording.calls[0] if self._recording.calls else None
         for number, call in enumerate(self._recording.calls):
+            self._model = call.model
+            self._is_other_model = before is not None and before.model != call.model
+            before = call
             self._history.upto(call.n_messages)
-            self._view.apply(elisions[number])
+            self._view.apply(shared[number])
             self._made.append(tuple(self._walk.step()))
             view = self._view
             change = self._pieces.update(view.trajectory, view.standing, view.touched)
@@ -254,10 +283,12 @@ class _Replay:
             if completion is None:
                 completion = answer.n_tokens + answer.reasoning_tokens if answer else 0
             self._charge("step", change, completion, answer)
+            if number < self._recording.n_repeated:
+                self._n_repeated = len(self._calls)
         return Replayed(
             instance_id=self._recording.instance_id,
             arm=self._name,
-            calls=tuple(self._calls),
+            calls=tuple(self._calls[self._n_repeated :]),
             edits_by_step=tuple(self._made),
             template_dropped_tokens=self._pieces.template_dropped_tokens,
             stand_ins=self._stand_ins,
@@ -308,10 +339,17 @@ class _Replay:
         )
         # A cleanup before the step call has warmed the prefix for it.
         here = len(self._view.trajectory.messages)
-        idle = idle_s(self._view.trajectory) if here != self._charged_at else None
+        is_first = here != self._charged_at
         self._charged_at = here
         self._calls.append(
-            ReplayedCall(kind=kind, cache=cache, completion_tokens=completion_tokens, idle_s=idle)
+            ReplayedCall(
+                kind=kind,
+                cache=cache,
+                completion_tokens=completion_tokens,
+                idle_s=idle_s(self._view.trajectory) if is_first else None,
+                model=self._model,
+                is_other_model=is_first and self._is_other_model,
+            )
         )
 
     def _charge_aside(self, request: AuxRequest, completion_tokens: int) -> None:
@@ -324,7 +362,12 @@ class _Replay:
         ]
         cache = self._account.charge(pieces, aside=True)
         self._calls.append(
-            ReplayedCall(kind=request.kind.value, cache=cache, completion_tokens=completion_tokens)
+            ReplayedCall(
+                kind=request.kind.value,
+                cache=cache,
+                completion_tokens=completion_tokens,
+                model=self._model,
+            )
         )
 
     def _said(self, index: int) -> Message | None:

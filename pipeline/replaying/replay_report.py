@@ -4,11 +4,12 @@ Costs are summed call by call, since a short cached prefix may be billed in full
 it goes is the command's choice.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pipeline.accounting.pricing import Bill, break_even_ratio
+from pipeline.replaying.money import Reason, SessionCost, Tariffs
 from pipeline.replaying.price_regret import MAX_CALLS
 from pipeline.replaying.replay import Replayed, ReplayedCall, ReplaySettings
 from pipeline.spec.pricing import PriceList
@@ -42,65 +43,105 @@ class Row:
     cost_retimed: float | None
     """Of the arm's own removals at their cheapest moments; None: it does more than remove."""
     n_edits: int
+    cost_recorded: float | None
+    """Of the recorded usage, calls aside included; None: not of all calls is it known."""
+    cost_idle: float
+    """Of what the recording lost to gaps longer than the time to live."""
+    prices: str
+    """The lists that the costs are of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Priced:
-    """A row, and what the table needs beside it."""
+    """A row, and what the table and the answer need beside it."""
 
     row: Row
     bill: Bill
     stand_ins: int
+    session: SessionCost
 
 
 def priced(
     result: Replayed,
-    flat: PriceList,
-    caching: PriceList,
+    tariffs: Tariffs,
+    session: SessionCost,
     *,
     cheapest: Replayed | None = None,
     retimed: Replayed | None = None,
 ) -> Priced:
-    """Return the sums of a replayed arm, beside those of the cheapest schedules."""
-    calls = [(c.cache, c.completion_tokens) for c in result.calls]
-    prompts = [cache.prompt_tokens for cache, _ in calls]
-    bill = Bill(
-        prompt_tokens=sum(prompts),
-        cached_tokens=sum(cache.lcp_block_tokens or 0 for cache, _ in calls),
-        completion_tokens=sum(out for _, out in calls),
-    )
+    """Return the sums of a replayed arm, beside those of the cheapest schedules.
+
+    Args:
+        result: the arm.
+        tariffs: of the recording's calls.
+        session: what the recording cost.
+        cheapest: the cheapest schedule of removals on the recording.
+        retimed: the cheapest of the arm's own.
+    """
+    prompts = [call.cache.prompt_tokens for call in result.calls]
     row = Row(
         instance_id=result.instance_id,
         arm=result.arm,
-        n_calls=len(calls),
-        prompt_tokens=bill.prompt_tokens,
+        n_calls=len(prompts),
+        prompt_tokens=sum(prompts),
         peak_context_tokens=max(prompts, default=0),
-        new_tokens=sum(cache.new_tokens for cache, _ in calls),
-        rebilled_tokens=sum(cache.rebilled_tokens for cache, _ in calls),
-        cached_prefix_tokens=sum(cache.lcp_tokens for cache, _ in calls),
-        cached_block_tokens=bill.cached_tokens,
-        cached_spliced_tokens=sum(cache.spliced_tokens for cache, _ in calls),
-        cost_flat=cost(result, flat),
-        cost_cached=cost(result, caching),
-        cost_spliced=sum(_cost(caching, call, call.cache.spliced_tokens) for call in result.calls),
-        cost_cheapest=None if cheapest is None else cost(cheapest, caching),
-        cost_retimed=None if retimed is None else cost(retimed, caching),
+        new_tokens=sum(call.cache.new_tokens for call in result.calls),
+        rebilled_tokens=sum(call.cache.rebilled_tokens for call in result.calls),
+        cached_prefix_tokens=sum(call.cache.lcp_tokens for call in result.calls),
+        cached_block_tokens=sum(_in_blocks(call) for call in result.calls),
+        cached_spliced_tokens=sum(call.cache.spliced_tokens for call in result.calls),
+        cost_flat=sum(_cost(tariffs.flat(c.model), c, _in_blocks(c)) for c in result.calls),
+        cost_cached=cost(result, tariffs),
+        cost_spliced=sum(
+            _cost(tariffs.prices(call.model), call, call.cache.spliced_tokens)
+            for call in result.calls
+        ),
+        cost_cheapest=None if cheapest is None else cost(cheapest, tariffs),
+        cost_retimed=None if retimed is None else cost(retimed, tariffs),
         n_edits=len(result.edits),
+        cost_recorded=session.cost if session.n_known == session.n_calls else None,
+        cost_idle=session.lost_to(Reason.IDLE),
+        prices=", ".join(session.lists),
     )
-    return Priced(row=row, bill=bill, stand_ins=result.stand_ins)
+    return Priced(
+        row=row,
+        bill=Bill(
+            without_hits=sum(
+                _cost(replace(tariffs.prices(c.model), cached=0.0), c, _in_blocks(c))
+                for c in result.calls
+            ),
+            hits=sum(
+                tariffs.prices(c.model).input * _hits(tariffs.prices(c.model), c, _in_blocks(c))
+                for c in result.calls
+            ),
+        ),
+        stand_ins=result.stand_ins,
+        session=session,
+    )
 
 
-def cost(result: Replayed, prices: PriceList) -> float:
+def cost(result: Replayed, tariffs: Tariffs) -> float:
     """Return the cost of all calls, hits counted in whole blocks."""
-    return sum(_cost(prices, call, call.cache.lcp_block_tokens or 0) for call in result.calls)
+    return sum(_cost(tariffs.prices(call.model), call, _in_blocks(call)) for call in result.calls)
 
 
-def _cost(prices: PriceList, call: ReplayedCall, hits: int) -> float:
+def _in_blocks(call: ReplayedCall) -> int:
+    return call.cache.lcp_block_tokens or 0
+
+
+def _hits(prices: PriceList, call: ReplayedCall, prefix: int) -> int:
+    return prices.hit(
+        0 if call.is_other_model else prefix,
+        prompt_tokens=call.cache.prompt_tokens,
+        idle_s=call.idle_s,
+    )
+
+
+def _cost(prices: PriceList, call: ReplayedCall, prefix: int) -> float:
     return prices.call_cost(
         prompt_tokens=call.cache.prompt_tokens,
-        cached_tokens=hits,
+        cached_tokens=_hits(prices, call, prefix),
         completion_tokens=call.completion_tokens,
-        idle_s=call.idle_s,
     )
 
 
@@ -117,33 +158,25 @@ def call_objects(result: Replayed) -> Iterator[dict[str, Any]]:
         }
 
 
-def table_lines(
-    results: Sequence[Priced], caching: PriceList, settings: ReplaySettings
-) -> Iterator[str]:
+def table_lines(by_arm: Mapping[str, Sequence[Priced]], settings: ReplaySettings) -> Iterator[str]:
     """Yield the table of all arms: sums over runs, the median peak, ratios to `full_history`."""
-    by_arm: dict[str, list[Priced]] = {}
-    for result in results:
-        by_arm.setdefault(result.row.arm, []).append(result)
-    reference = by_arm.get(REFERENCE)
-    instances = len({r.row.instance_id for r in results})
-    runs = len(results) // max(1, len(by_arm))
+    reference = by_arm[REFERENCE]
+    instances = len({r.row.instance_id for r in reference})
+    lists = ", ".join(dict.fromkeys(name for r in reference for name in r.session.lists))
     yield NOTICE
-    yield f"{instances} instances, {runs} runs. Ratios are to {REFERENCE}" + (
-        "." if reference else ", which was not asked for: add it to --arms."
-    )
+    yield f"{instances} instances, {len(reference)} runs. Ratios are to {REFERENCE}."
     head = (
         *("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "spliced"),
         *("break-even", "price regret", "timing", "edits"),
     )
     yield f"{'arm':34}" + "".join(f"{name:>13}" for name in head)
     for name, own in by_arm.items():
-        yield f"{name:34}" + "".join(f"{cell:>13}" for cell in _cells(own, reference, caching))
+        yield f"{name:34}" + "".join(f"{cell:>13}" for cell in _cells(own, reference))
     yield (
-        "flat, caching: cost where a cached token costs as much as an uncached one, and where it"
-        f" costs {caching.cached / caching.input:g} of it; spliced: the same if the server kept the"
-        " keys of all text that stays, wherever it moves, which none does. Break-even: the price"
-        " of a cached token, in uncached ones, at which the arm costs what the reference does; -:"
-        " none from 0 to 1."
+        "flat, caching: cost where a cached token costs as much as an uncached one, and at the"
+        f" prices of {lists}; spliced: the same if the server kept the keys of all text that stays,"
+        " wherever it moves, which none does. Break-even: the price of a cached token, in uncached"
+        " ones, at which the arm costs what the reference does; -: none from 0 to 1."
     )
     yield (
         "Price regret: what the arm costs above the cheapest schedule of removals in hindsight, at"
@@ -153,7 +186,7 @@ def table_lines(
         f" {MAX_CALLS} calls are left out. -: the arm does more than put placeholders where outputs"
         " were shown."
     )
-    stand_ins = sum(r.stand_ins for r in results)
+    stand_ins = sum(r.stand_ins for own in by_arm.values() for r in own)
     if stand_ins:
         yield (
             f"{stand_ins} answers were not recorded: cleanups prune by the rule"
@@ -163,9 +196,7 @@ def table_lines(
         )
 
 
-def _cells(
-    own: Sequence[Priced], reference: Sequence[Priced] | None, caching: PriceList
-) -> Iterator[str]:
+def _cells(own: Sequence[Priced], reference: Sequence[Priced]) -> Iterator[str]:
     peaks = sorted(r.row.peak_context_tokens for r in own)
     yield f"{_sum(own, 'prompt_tokens'):,.0f}"
     yield f"{peaks[len(peaks) // 2]:,}"
@@ -174,19 +205,17 @@ def _cells(
     for key in ("cost_flat", "cost_cached", "cost_spliced"):
         # Over the cache as it is: what splicing saves shows in the reference too.
         of = "cost_flat" if key == "cost_flat" else "cost_cached"
-        base = _sum(reference, of) if reference else 0.0
+        base = _sum(reference, of)
         yield f"{_sum(own, key) / base:.3f}" if base else "-"
-    even = reference and break_even_ratio(
-        _bill(own), _bill(reference), output_price=caching.output / caching.input
-    )
-    yield "-" if not even or not 0 <= even <= 1 else f"{even:.3f}"
+    even = break_even_ratio(bill_of(own), bill_of(reference))
+    yield "-" if even is None or not 0 <= even <= 1 else f"{even:.3f}"
     yield from _regrets(own, reference)
     yield f"{_sum(own, 'n_edits'):,.0f}"
 
 
-def _regrets(own: Sequence[Priced], reference: Sequence[Priced] | None) -> Iterator[str]:
+def _regrets(own: Sequence[Priced], reference: Sequence[Priced]) -> Iterator[str]:
     """Yield the cost above the cheapest schedule, and above the arm's own removals retimed."""
-    pairs = zip((r.row for r in own), (r.row.cost_cached for r in reference or ()), strict=False)
+    pairs = zip((r.row for r in own), (r.row.cost_cached for r in reference), strict=False)
     known = [(row, whole) for row, whole in pairs if row.cost_cheapest is not None]
     base = sum(whole for _, whole in known)
     for key in ("cost_cheapest", "cost_retimed"):
@@ -199,9 +228,9 @@ def _sum(results: Sequence[Priced], key: str) -> float:
     return float(sum(getattr(r.row, key) for r in results))
 
 
-def _bill(results: Sequence[Priced]) -> Bill:
+def bill_of(results: Sequence[Priced]) -> Bill:
+    """Return the bills of several recordings as one."""
     return Bill(
-        prompt_tokens=sum(r.bill.prompt_tokens for r in results),
-        cached_tokens=sum(r.bill.cached_tokens for r in results),
-        completion_tokens=sum(r.bill.completion_tokens for r in results),
+        without_hits=sum(r.bill.without_hits for r in results),
+        hits=sum(r.bill.hits for r in results),
     )

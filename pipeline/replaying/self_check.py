@@ -1,14 +1,15 @@
 """Does replay agree with what was billed? The unedited history against the recorded cache reads.
 
 Whoever trusts a replayed price wants to know how well the replayed prefix explains what the server
-really read from its cache. Only calls of a recording's own, unedited history can be compared: once
-a compaction replaced it, the history that replay shows was never sent.
+really read from its cache. Compactions and clearings of the tool that recorded are replayed too;
+once an arm of ours has edited the view, the history that replay shows was never sent.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipeline.replaying.replay import Recording, Replayed
+from pipeline.views.trajectory import SHARED_REASONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +45,8 @@ def self_check(recording: Recording, full_history: Replayed) -> SelfCheck:
     """
     compared = replayed = recorded = 0
     edited = False
-    for call, again in zip(recording.calls, full_history.calls, strict=True):
-        edited = edited or any(edit.reason != "elide" for edit in call.edits)
+    for call, again in zip(recording.own_calls, full_history.calls, strict=True):
+        edited = edited or any(edit.reason not in SHARED_REASONS for edit in call.edits)
         if edited or call.cached_tokens is None:
             continue
         prefix = again.cache.lcp_block_tokens
@@ -53,7 +54,7 @@ def self_check(recording: Recording, full_history: Replayed) -> SelfCheck:
         replayed += again.cache.lcp_tokens if prefix is None else prefix
         recorded += call.cached_tokens
     return SelfCheck(
-        n_calls=len(recording.calls), n_compared=compared, replayed=replayed, recorded=recorded
+        n_calls=len(recording.own_calls), n_compared=compared, replayed=replayed, recorded=recorded
     )
 
 

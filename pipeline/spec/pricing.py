@@ -9,12 +9,16 @@ than its time to live. Flat lists bill every input token alike.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 RATIO_SWEEP = (0.02, 0.1, 0.2, 0.4, 1.0)
 """Cached price over input price, where a pricing does not say otherwise."""
+
+_VERSION = r"(_latest|_1m|_\d{8}|_\d{4}(_\d\d){0,2})*"
+"""What may stand behind a model's name: a date, or the length of its window."""
 
 Number = TypeVar("Number")
 """A number, or an array of numbers."""
@@ -131,6 +135,74 @@ class Pricing:
         named = self.lists.get("caching")
         cheaper = (prices for prices in self.lists.values() if prices.cached < prices.input)
         return named or next(cheaper, self.flat.at_ratio(0.1))
+
+    def tariff_of(self, model: str | None, chosen: str | None = None) -> "Tariff":
+        """Return what a model's calls cost.
+
+        Args:
+            model: as a recording names it: a provider before it and a date behind it do not count.
+            chosen: name of the list for all models; None: the model's own, else `caching`.
+        """
+        if chosen is not None:
+            return Tariff(prices=self.lists[chosen], hour=self._hour_of(chosen))
+        slug = re.sub(r"[^a-z0-9]+", "_", (model or "").rpartition("/")[2].lower()).strip("_")
+        for name, prices in self.lists.items():
+            base = re.escape(name.removesuffix(_SHORT))
+            if not name.endswith(_HOUR) and re.fullmatch(base + _VERSION, slug):
+                return Tariff(prices=prices, hour=self._hour_of(name))
+        caching = self.caching
+        return Tariff(prices=caching, hour=self._hour_of(caching.name), is_of_model=False)
+
+    def _hour_of(self, name: str) -> PriceList | None:
+        return self.lists.get(name.removesuffix(_SHORT) + _HOUR) if name.endswith(_SHORT) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tariff:
+    """What one model costs: its list, and the one for prefixes that are kept for an hour."""
+
+    prices: PriceList
+    hour: PriceList | None = None
+    """None: the provider sells no second time, or the list is for an hour itself."""
+    is_of_model: bool = True
+    """False: the pricing does not name the model, and a stand-in is used."""
+
+    def recorded_cost(
+        self,
+        *,
+        prompt: int,
+        cached: int,
+        completion: int,
+        written: int | None = None,
+        written_1h: int | None = None,
+    ) -> float:
+        """Return what a call cost by its recorded usage (docs/methods.md, Cost).
+
+        Args:
+            prompt: all input tokens.
+            cached: those read from the cache.
+            completion: output tokens.
+            written: input tokens that entered the cache; None: all that was no hit.
+            written_1h: of these, those that are kept for an hour; None: none.
+        """
+        here = self.prices
+        cached = min(cached, prompt)
+        rest = prompt - cached
+        if written is None:
+            written = rest if here.cacheable(prompt) else 0
+        written = min(written, rest)
+        for_hour = min(written_1h or 0, written) if self.hour else 0
+        return (
+            here.cached * cached
+            + here.written * (written - for_hour)
+            + (self.hour or here).written * for_hour
+            + here.input * (rest - written)
+            + here.output * completion
+        )
+
+
+_SHORT, _HOUR = "_5m", "_1h"
+"""How the names of two lists of one model end."""
 
 
 def pricing_from(data: Mapping[str, Any]) -> Pricing:

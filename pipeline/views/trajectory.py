@@ -113,6 +113,12 @@ class Edit:
     """One word for the table: `elide`, `prune`, `mask`, `summary`, ..."""
 
 
+RECORDED = "recorded"
+"""Reason of what the tool that recorded a session took out of its view by itself."""
+
+SHARED_REASONS = frozenset({"elide", RECORDED})
+"""Edits of the scaffold, which all arms share."""
+
 Edits = Mapping[tuple[int, Part], Edit]
 """The edits in force, by message and part."""
 

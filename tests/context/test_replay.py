@@ -1,6 +1,7 @@
 """Issue's replay: over trajectory files or our tables, any arms, any pricing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 
 from pipeline.accounting.pricing import Bill, break_even_ratio
 from pipeline.ingest import main as ingest
-from pipeline.replay import main, recordings
+from pipeline.replay import main
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.replay_choices import AnswerLengths
 from pipeline.serving.tokens import token_counter
+from pipeline.sessions.recordings import recordings
 from pipeline.spec.policies import policy_for
 from pipeline.spec.pricing import PriceList
 from pipeline.views.trajectory import Part, Trajectory, view_messages
@@ -44,6 +46,9 @@ FIELDS = [
     "cost_cheapest",
     "cost_retimed",
     "n_edits",
+    "cost_recorded",
+    "cost_idle",
+    "prices",
 ]
 
 
@@ -187,20 +192,23 @@ def test_a_run_without_calls_costs_nothing() -> None:
 
 # --- prices --------------------------------------------------------------------------------------
 def test_break_even_is_where_both_cost_the_same() -> None:
-    arm_bill = Bill(prompt_tokens=800, cached_tokens=500, completion_tokens=20)
-    full = Bill(prompt_tokens=1000, cached_tokens=900, completion_tokens=10)
-    ratio = break_even_ratio(arm_bill, full, output_price=5.0)
-    assert ratio == pytest.approx((300 + 100 - 100 - 50) / 400)
-    costs = [
-        PriceList(name="at", cached=ratio).call_cost(
-            prompt_tokens=b.prompt_tokens,
-            cached_tokens=b.cached_tokens,
-            completion_tokens=b.completion_tokens,
-        )
-        for b in (arm_bill, full)
-    ]
-    assert costs[0] == pytest.approx(costs[1])
-    assert break_even_ratio(full, full, output_price=5.0) is None
+    """Writes cost more than input here, which the ratio left out."""
+    calls = {"arm": (800, 500, 20), "full": (1000, 900, 10)}
+    prices = PriceList(name="p", input=2.0, cached=0.0, output=10.0, write=2.5)
+
+    def cost(name: str, cached: float) -> float:
+        prompt, hits, out = calls[name]
+        at = replace(prices, cached=cached)
+        return at.call_cost(prompt_tokens=prompt, cached_tokens=hits, completion_tokens=out)
+
+    bills = {
+        name: Bill(without_hits=cost(name, 0.0), hits=prices.input * hits)
+        for name, (_, hits, _) in calls.items()
+    }
+    ratio = break_even_ratio(bills["arm"], bills["full"])
+    assert ratio == pytest.approx((2.5 * (300 - 100) + 10 * (20 - 10)) / (2 * 400))
+    assert cost("arm", 2 * ratio) == pytest.approx(cost("full", 2 * ratio))
+    assert break_even_ratio(bills["full"], bills["full"]) is None
 
 
 # --- the door ------------------------------------------------------------------------------------

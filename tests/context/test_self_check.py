@@ -6,30 +6,33 @@ import pytest
 
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings, StepCall
 from pipeline.replaying.self_check import SelfCheck, self_check, total
-from pipeline.views.trajectory import Edit, Message, Part, Trajectory
+from pipeline.views.trajectory import RECORDED, Edit, Message, Part, Trajectory
 from tests.context.arms import arm
 from tests.context.counters import WordCounter
 
 SIZES = (100, 140, 200)
 
 
-def recording(cached: tuple[int | None, ...], *, compacted_at: int | None = None) -> Recording:
+def recording(
+    cached: tuple[int | None, ...], *, edited_at: int | None = None, reason: str = RECORDED
+) -> Recording:
     """Three calls whose prompts only grow."""
     trajectory = Trajectory()
     calls = []
     for number, (size, read) in enumerate(zip(SIZES, cached, strict=True)):
         index = 2 * number
+        said = f"word{number} " * 20
         trajectory.append(
-            [Message(index=index, step_index=number, role="user", content="word " * 20)]
+            [Message(index=index, step_index=number, role="user", content=said, n_tokens=20)]
         )
-        edits = (Edit(message_index=0, part=Part.DROPPED, text="", reason="compact"),)
+        edits = (Edit(message_index=0, part=Part.DROPPED, text="", reason=reason),)
         calls.append(
             StepCall(
                 n_messages=index + 1,
                 prompt_tokens=size,
                 completion_tokens=5,
                 cached_tokens=read,
-                edits=edits if number == compacted_at else (),
+                edits=edits if number == edited_at else (),
             )
         )
         reply = Message(index=index + 1, step_index=number + 1, role="assistant", content="said")
@@ -61,8 +64,16 @@ def test_a_server_without_a_cache_is_no_division_by_zero() -> None:
     assert "recorded as none" in check(recording((0, 0, 0))).sentence
 
 
-def test_what_follows_a_compaction_was_never_sent_and_is_not_compared() -> None:
-    assert check(recording((0, 100, 30), compacted_at=2)).n_compared == 2
+def test_what_follows_an_arms_edit_was_never_sent_and_is_not_compared() -> None:
+    assert check(recording((0, 100, 30), edited_at=2, reason="mask")).n_compared == 2
+
+
+def test_what_the_recording_tool_removed_is_replayed_and_compared() -> None:
+    """A compacted session was compared up to its first compaction only."""
+    # What is left after it is the part of every prompt that the file does not hold: 100 - 20.
+    found = check(recording((0, 100, 80), edited_at=2))
+    assert (found.n_compared, found.recorded) == (3, 180)
+    assert found.replayed == pytest.approx(180, abs=12)
 
 
 def test_checks_add_up() -> None:

@@ -178,7 +178,10 @@ def _take_reply(
     usage = _usage(entry)
     history.bill(usage, started_at=entry.get("timestamp"), elsewhere=elsewhere)
     history.reply(
-        _texts(blocks, "text"), reasoning=_joined(blocks, "thinking"), calls=_calls(blocks)
+        _texts(blocks, "text"),
+        reasoning=_joined(blocks, "thinking"),
+        calls=_calls(blocks),
+        at=entry.get("timestamp"),
     )
     written = history.messages[-1].n_tokens + history.messages[-1].reasoning_tokens
     if elsewhere or (usage.completion or 0) >= written * _PLACEHOLDER_SHARE:
@@ -188,18 +191,18 @@ def _take_reply(
 
 
 def _take_user(history: History, entry: Entry) -> None:
-    content = entry["message"].get("content")
+    content, at = entry["message"].get("content"), entry.get("timestamp")
     rest = []
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type") == "tool_result":
             failed = 1 if part.get("is_error") else 0
-            history.result(part.get("tool_use_id"), part.get("content"), returncode=failed)
+            history.result(part.get("tool_use_id"), part.get("content"), returncode=failed, at=at)
         else:
             rest.append(part)
     if not isinstance(content, list):
-        history.say("user", content)
+        history.say("user", content, at=at)
     elif rest:
-        history.say("user", rest)
+        history.say("user", rest, at=at)
 
 
 def _usages(entries: Iterable[Entry]) -> dict[CallKey, Entry]:

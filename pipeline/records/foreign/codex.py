@@ -52,6 +52,7 @@ class _Reader:
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
         self._total: Mapping[str, Any] | None = None
+        self._said_at: Any = None
         self._open_calls = 0
         """Replies whose usage has not come yet."""
         self._after_compaction = False
@@ -78,11 +79,11 @@ class _Reader:
         elif kind == "compacted":
             self._compact(payload, timestamp)
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            self._take_count(payload, timestamp)
+            self._take_count(payload)
 
     def run(self) -> ForeignRun:
         """Return the run so far."""
-        self._close_reply(None)
+        self._close_reply()
         if self._history.n_repeated:
             n = self._history.n_repeated
             self._history.notes.append(f"{n} calls are its parent's: billed there")
@@ -90,6 +91,8 @@ class _Reader:
 
     def _take_item(self, item: Mapping[str, Any], timestamp: Any) -> None:
         kind = str(item.get("type"))
+        if kind in {"reasoning", *_CALLS} or item.get("role") == "assistant":
+            self._said_at = timestamp
         if kind == "message" and item.get("role") == "assistant":
             self._texts += _texts(item.get("content"))
         elif kind == "reasoning":
@@ -100,35 +103,36 @@ class _Reader:
             name = str(item.get("name") or "local_shell")
             self._calls.append(ToolCall(id=str(item.get("call_id")), name=name, arguments=text))
         elif kind.endswith("_output"):
-            self._close_reply(timestamp)
-            self._history.result(item.get("call_id"), _output_of(item.get("output")))
+            self._close_reply()
+            self._history.result(item.get("call_id"), _output_of(item.get("output")), at=timestamp)
         elif kind == "message":
-            self._close_reply(timestamp)
+            self._close_reply()
             role = "user" if item.get("role") == "user" else "system"
-            self._history.say(role, _in_chat_form(item.get("content")))
+            self._history.say(role, _in_chat_form(item.get("content")), at=timestamp)
 
-    def _close_reply(self, timestamp: Any) -> None:
+    def _close_reply(self) -> None:
         if not (self._texts or self._reasoning or self._calls):
             return
         if not self._replacing:
-            self._history.bill(Usage(), started_at=timestamp, elsewhere=self._copying)
+            self._history.bill(Usage(), started_at=self._said_at, elsewhere=self._copying)
             self._open_calls += 1
         self._history.reply(
             "\n".join(self._texts),
             reasoning="\n".join(self._reasoning) or None,
             calls=self._calls,
+            at=self._said_at,
         )
         self._texts, self._reasoning, self._calls = [], [], []
         self._after_compaction = False
 
-    def _take_count(self, payload: Mapping[str, Any], timestamp: Any) -> None:
+    def _take_count(self, payload: Mapping[str, Any]) -> None:
         info = payload.get("info")
         if not isinstance(info, Mapping):
             return
         total = info.get("total_token_usage")
         repeated = total is not None and total == self._total
         before, self._total = self._total, total
-        self._close_reply(timestamp)
+        self._close_reply()
         if repeated or self._after_compaction:
             return
         last = info.get("last_token_usage") or _difference(total, before)
@@ -137,7 +141,7 @@ class _Reader:
             self._open_calls = 0
 
     def _compact(self, payload: Mapping[str, Any], timestamp: Any) -> None:
-        self._close_reply(timestamp)
+        self._close_reply()
         self._history.forget()
         self._after_compaction = True
         replacement = payload.get("replacement_history")
@@ -145,7 +149,7 @@ class _Reader:
             self._replacing = True
             for item in replacement:
                 self._take_item(item, timestamp)
-            self._close_reply(timestamp)
+            self._close_reply()
             self._replacing, self._after_compaction = False, True
         elif payload.get("message"):
             self._history.say("user", payload["message"])

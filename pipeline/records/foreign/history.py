@@ -13,10 +13,10 @@ from typing import Any
 from pipeline.records.failure import FailureClass
 from pipeline.records.foreign.pictures import n_pictures, weighed
 from pipeline.records.foreign.run import Count, ForeignRun
-from pipeline.records.foreign.times import duration, unix_seconds
+from pipeline.records.foreign.times import duration, unix_seconds, with_waits
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord
-from pipeline.views.trajectory import Edit, Message, Part, ToolCall, Trajectory
+from pipeline.views.trajectory import RECORDED, Edit, Message, Part, ToolCall, Trajectory
 
 NOT_RECORDED = "not recorded"
 """Exit status where a format does not say how its run ended."""
@@ -65,6 +65,7 @@ class History:
     times: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     step: int = 0
+    _answered_at: float | None = None
     _pictures: Counter[int] = field(default_factory=Counter)
     _commands: dict[str, tuple[str, str]] = field(default_factory=dict)
     _edits: list[Edit] = field(default_factory=list)
@@ -75,21 +76,34 @@ class History:
         if moment is not None:
             self.times.append(moment)
 
-    def say(self, role: str, content: Any) -> None:
-        """Add a message of the system or the user."""
-        self._add(role, content)
+    def say(self, role: str, content: Any, *, at: Any = None) -> None:
+        """Add a message of the system or the user, which came `at` a time."""
+        self._add(role, content, waited_s=self._since_answer(at))
 
     def reply(
-        self, content: Any, *, reasoning: str | None = None, calls: Iterable[ToolCall] = ()
+        self,
+        content: Any,
+        *,
+        reasoning: str | None = None,
+        calls: Iterable[ToolCall] = (),
+        at: Any = None,
     ) -> None:
-        """Add a reply of the model, which opens a step."""
+        """Add a reply of the model, which opens a step and came `at` a time."""
         self.step += 1
+        self._answered_at = unix_seconds(at)
         tool_calls = tuple(calls)
         for call in tool_calls:
             self._commands[call.id] = (call.name, command_of(call))
         self._add("assistant", content, reasoning=reasoning, tool_calls=tool_calls)
 
-    def result(self, call_id: str | None, content: Any, *, returncode: int | None = None) -> None:
+    def result(
+        self,
+        call_id: str | None,
+        content: Any,
+        *,
+        returncode: int | None = None,
+        at: Any = None,
+    ) -> None:
         """Add the result of a tool call; without an id, of the newest call that has none yet."""
         if call_id is None and self._commands:
             call_id = next(reversed(self._commands))
@@ -101,7 +115,15 @@ class History:
             tool=tool,
             command=command or None,
             returncode=returncode,
+            waited_s=self._since_answer(at),
         )
+
+    def _since_answer(self, at: Any) -> float | None:
+        """Return the seconds from the last reply to `at`; None where a time is not known."""
+        now = unix_seconds(at)
+        if now is None or self._answered_at is None or now < self._answered_at:
+            return None
+        return round(now - self._answered_at, 3)
 
     def bill(self, usage: Usage, *, started_at: Any = None, elsewhere: bool = False) -> None:
         """Add the call that the next reply answers.
@@ -140,14 +162,14 @@ class History:
         """Take all messages so far out of the view: a compaction replaced them."""
         gone = {edit.message_index for edit in self._edits}
         self._edits += [
-            Edit(message_index=m.index, part=Part.DROPPED, text="", reason="compact")
+            Edit(message_index=m.index, part=Part.DROPPED, text="", reason=RECORDED)
             for m in self.messages
             if m.index not in gone
         ]
 
     def show_instead(self, index: int, text: str) -> None:
         """Show a text in place of a message's content, from the next call on."""
-        edit = Edit(message_index=index, part=Part.CONTENT, text=text, reason="compact")
+        edit = Edit(message_index=index, part=Part.CONTENT, text=text, reason=RECORDED)
         self._edits.append(edit)
 
     def run(
@@ -189,7 +211,9 @@ class History:
             edits = tuple(edit for call in [*repeated, own[0]] for edit in call.edits)
             own[0] = replace(own[0], edits=edits)
         trajectory = Trajectory()
-        trajectory.append(weighed(self.messages, self.calls, self._pictures))
+        trajectory.append(
+            with_waits(weighed(self.messages, self.calls, self._pictures), self.calls)
+        )
         wall_s, time_note = duration(self.times)
         status, failure_class, failure = ending or (
             NOT_RECORDED,

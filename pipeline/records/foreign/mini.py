@@ -17,7 +17,7 @@ from pipeline.records.foreign.endings import Ending
 from pipeline.records.foreign.pictures import n_pictures, weighed
 from pipeline.records.foreign.responses import chat_form
 from pipeline.records.foreign.run import Count, ForeignRun
-from pipeline.records.foreign.times import duration, unix_seconds
+from pipeline.records.foreign.times import duration, unix_seconds, with_waits
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord
 from pipeline.views.trajectory import Message, ToolCall, Trajectory
@@ -37,7 +37,9 @@ def trajectory_from_mini(data: Mapping[str, Any], count: Count) -> ForeignRun:
     for mini in messages:
         reader.take(mini)
     trajectory = Trajectory()
-    trajectory.append(weighed(reader.messages, reader.calls, reader.pictures))
+    trajectory.append(
+        with_waits(weighed(reader.messages, reader.calls, reader.pictures), reader.calls)
+    )
     exit_status, submission = str(info.get("exit_status") or ""), str(info.get("submission") or "")
     wall_s, time_note = duration(reader.times)
     stats = _mapping(info.get("model_stats"))

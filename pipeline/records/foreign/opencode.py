@@ -130,10 +130,10 @@ class _Reader:
         times = _mapping(data.get("time"))
         self.history.note_time(times.get("created"))
         if data.get("role") != "assistant":
-            self.history.say("user", _texts(parts, "text"))
+            self.history.say("user", _texts(parts, "text"), at=times.get("created"))
             return
         steps = list(_steps(parts))
-        for step, finish in steps:
+        for number, (step, finish) in enumerate(steps, start=1):
             usage = _usage(_mapping((finish or data).get("tokens")), data.get("modelID"))
             self._clear_until(unix_seconds(times.get("created")))
             self.history.bill(usage, started_at=times.get("created"))
@@ -144,6 +144,7 @@ class _Reader:
                 _texts(step, "text"),
                 reasoning=_texts(step, "reasoning") or None,
                 calls=[_tool_call(part) for part in tools],
+                at=times.get("completed") if number == len(steps) else None,
             )
             for part in tools:
                 self._take_result(part)

@@ -6,9 +6,13 @@ number, or ISO 8601 with or without a zone; without one it is taken as UTC. Anyt
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+
+from pipeline.records.run_record import CallRecord
+from pipeline.views.trajectory import Message
 
 _SECONDS_BELOW = 1e11
 """Seconds reach this in the year 5138, milliseconds in 1973."""
@@ -47,6 +51,26 @@ def duration(times: Sequence[float]) -> tuple[float | None, str | None]:
         days = took / 86_400
         return None, f"its times span {days:.0f} days: how long it took is unknown"
     return took, None
+
+
+def with_waits(messages: Sequence[Message], calls: Sequence[CallRecord]) -> list[Message]:
+    """Return the messages with `waited_s` where only the calls have times.
+
+    The last message before a call then waited from the call before to this one, which is the time
+    that a cache must hold the prefix for. Clocks that run backwards say nothing.
+    """
+    found = list(messages)
+    for before, call in pairwise(calls):
+        last = call.message_count - 1
+        news = found[before.message_count + 1 : call.message_count]
+        if not news or any(m.waited_s is not None for m in news):
+            continue
+        if before.started_at is None or call.started_at is None:
+            continue
+        gap = call.started_at - before.started_at
+        if gap >= 0:
+            found[last] = replace(found[last], waited_s=round(gap, 3))
+    return found
 
 
 def _of_text(text: str) -> float | None:
