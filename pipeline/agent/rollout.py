@@ -6,7 +6,8 @@ the server or the sandbox come from, which arm or scaffold this is, or where rec
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from jinja2 import TemplateError
@@ -21,6 +22,9 @@ from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
 from pipeline.spec.agent import AgentSpec
 from pipeline.views.trajectory import Decision, Message, PlanEvent
+
+WALL_LIMIT = "wall_limit_s"
+"""The column of a row with a time limit of its own."""
 
 AGENT_SIDE_ERRORS = (
     ValueError,
@@ -74,7 +78,8 @@ def run_agent(
     `infra_*` class and all that was recorded until then: what it cost was spent all the same.
 
     Args:
-        row: the benchmark row; `problem_statement` is read.
+        row: the benchmark row; `problem_statement` is read, and `wall_limit_s` where it has one:
+            the shorter limit holds.
         sandbox: a started sandbox; it is not stopped here.
         agent: scaffold, prompts and limits.
         model: who answers.
@@ -82,6 +87,7 @@ def run_agent(
         elide: the shortening of long outputs that all arms share.
         watch: clock and stop signal.
     """
+    agent = replace(agent, wall_limit_s=min(agent.wall_limit_s, row.get(WALL_LIMIT) or inf))
     scaffold = scaffold_for(agent)
     session = Session(
         agent=agent,
@@ -92,11 +98,13 @@ def run_agent(
         upload=sandbox.upload,
         watch=watch,
     )
-    commit = first_commit(sandbox, timeout_s=agent.command_timeout_s)
+    commit = None
+    if agent.submit != "answer":
+        commit = first_commit(sandbox, timeout_s=agent.command_timeout_s)
     ending = _ending_of(scaffold, session, sandbox, str(row["problem_statement"]))
     finished_at = watch.now()
     left = NO_PATCH
-    if ending.is_limit and agent.submit != "answer":
+    if ending.is_limit and commit is not None:
         left = run_diff(sandbox, commit, timeout_s=agent.command_timeout_s)
     return RunOutcome(
         exit_status=ending.exit_status,

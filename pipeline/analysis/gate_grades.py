@@ -10,7 +10,8 @@ from pipeline.analysis.tally import TallyRow
 from pipeline.records.failure import GradeClass
 
 _MIXED = (
-    ("mixed_harness", "grades", "harness_version", "grades of several harness versions",
+    ("mixed_harness", "grades", "split_part(harness_version, ':', 1)",
+     "grades of several harness versions",
      "grade again with one version: python -m pipeline.grade RESULTS", True),
     ("mixed_evidence", "done", "evidence", "evidence of several kinds",
      "simulated, replayed and live runs never mix: analyse them in folders of their own", True),
@@ -28,7 +29,7 @@ def mixed_versions(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
         values = [
             str(row[0])
             for row in connection.execute(
-                f'SELECT DISTINCT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL ORDER BY 1'
+                f'SELECT DISTINCT {column} FROM "{table}" WHERE {column} IS NOT NULL ORDER BY 1'
             ).fetchall()
         ]
         if len(values) > 1:

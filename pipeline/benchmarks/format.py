@@ -24,16 +24,24 @@ class Grader(Protocol):
         """Whether its grades have a score between solved and not."""
         ...
 
-    def version(self) -> str:
-        """Return what names the rules of grading; grades of two versions are never mixed."""
+    def version(self, row: Row) -> str:
+        """Return what names the rules of grading; grades of two versions are never mixed.
+
+        Where a row brings rules of its own, such as its tests, their hash stands behind a colon:
+        what is before it is the same for all rows.
+        """
         ...
 
     def prepare(self) -> None:
         """Do once, before the first grading, what takes long, such as imports."""
         ...
 
-    def gold(self, row: Row) -> str:
-        """Return the submission that is known to be right."""
+    def gold(self, row: Row, start: OpenSandbox) -> str:
+        """Return the submission that is known to be right.
+
+        `start` gives a fresh sandbox of the row, for one that is made and not kept. Raises as
+        `grade`.
+        """
         ...
 
     def grade(

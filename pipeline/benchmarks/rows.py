@@ -73,13 +73,16 @@ def place_of(row: Mapping[str, Any], number: int, source: str) -> str:
 def with_workdir(rows: Sequence[dict[str, Any]], workdir: str) -> list[dict[str, Any]]:
     """Return the rows with the place of their repository, where it is not the usual one.
 
-    A row's own `workdir` stays. The column is part of the row's digest, so that runs with another
-    working directory, which their prompts name, have ids of their own.
+    A row's own `workdir` stays, an empty one is none. The column is part of the row's digest, so
+    that runs with another working directory, which their prompts name, have ids of their own.
 
     Raises:
         DatasetError: a working directory that no sandbox can have.
     """
-    placed = [row if workdir == WORKDIR else {"workdir": workdir, **row} for row in rows]
+    placed = [
+        row if workdir == WORKDIR or row.get("workdir") else {**row, "workdir": workdir}
+        for row in rows
+    ]
     for number, row in enumerate(placed, start=1):
         folder = str(row.get("workdir") or WORKDIR)
         if not re.fullmatch(r"(/[\w.+-]+)+", folder) or folder.startswith(_TAKEN):

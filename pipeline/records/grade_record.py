@@ -31,7 +31,9 @@ class GradeRecord:
     f2p_total: Annotated[int | None, Kept("FAIL_TO_PASS tests", "tests")] = None
     p2p_passed: Annotated[int | None, Kept("PASS_TO_PASS tests that pass", "tests")] = None
     p2p_total: Annotated[int | None, Kept("PASS_TO_PASS tests", "tests")] = None
-    harness_version: Annotated[str, Kept("Version of swebench")]
+    harness_version: Annotated[
+        str, Kept("What names the rules of grading, tests of a row behind a colon")
+    ]
     image_digest: Annotated[str | None, Kept("Digest of the image graded in")] = None
     patch_sha256: Annotated[
         str | None, Kept("Of the patch graded; stale where it is not the run's")

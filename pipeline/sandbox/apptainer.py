@@ -20,7 +20,14 @@ from pipeline.protocols import Purpose
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box
-from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, workdir_of
+from pipeline.sandbox.limits import (
+    COMMAND_ENVIRONMENT,
+    NO_NETWORK,
+    Limits,
+    has_network,
+    variables_of,
+    workdir_of,
+)
 from pipeline.sandbox.runtime import CONTROL, LAYERS, LAYOUTS, Layout, Runtime, says_no_bash
 from pipeline.sandbox.shell import GroupShell
 from pipeline.sandbox.templates import Templates
@@ -136,7 +143,7 @@ class ApptainerSandboxes:
             shell.prepare(
                 template,
                 layout,
-                network=self._network[purpose],
+                network=has_network(row, purpose, allowed=self._network[purpose]),
                 repository=None if self._checkout is None else workdir_of(row),
             )
         except BaseException as error:
@@ -157,7 +164,7 @@ class ApptainerSandboxes:
     ) -> None:
         if layout.copies:
             self._runtime.copy(template, shell.folder / "merged")
-        variables = dict(_VARIABLES)
+        variables = {**_VARIABLES, **variables_of(row)}
         if purpose == "rollout":
             # The arms of a pair should differ by their arm only. Grading stays as the official
             # harness has it.

@@ -4,6 +4,7 @@ Owns the numbers and the variables that every kind of sandbox shares. The kinds 
 they hold a command to them.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,16 @@ COMMAND_ENVIRONMENT = {
 def workdir_of(row: Mapping[str, Any]) -> str:
     """Return where a row's repository lies in its sandbox."""
     return str(row.get("workdir") or WORKDIR)
+
+
+def has_network(row: Mapping[str, Any], purpose: Purpose, *, allowed: bool) -> bool:
+    """Return whether a sandbox reaches the network: where the site allows it and the row does."""
+    return allowed and row.get(f"network_{purpose}") is not False
+
+
+def variables_of(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that a row sets for all its commands: JSON in its column `env`."""
+    return dict(json.loads(row.get("env") or "{}"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from pipeline.protocols import Purpose
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox import folders
 from pipeline.sandbox.box import Box, Paths
-from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, workdir_of
+from pipeline.sandbox.limits import COMMAND_ENVIRONMENT, NO_NETWORK, Limits, has_network, workdir_of
 from pipeline.sandbox.shell import GroupShell
 
 Materialise = Callable[[Mapping[str, Any], Path], None]
@@ -93,7 +93,11 @@ class LocalSandboxes:
             folders.discard(folder)
             raise
         if self.confined:
-            shell: GroupShell = _Confined(folder, workdir=workdir, network=self._network[purpose])
+            shell: GroupShell = _Confined(
+                folder,
+                workdir=workdir,
+                network=has_network(row, purpose, allowed=self._network[purpose]),
+            )
             paths = None
         else:
             shell = _Plain(folder)

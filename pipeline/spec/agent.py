@@ -14,9 +14,10 @@ class AgentSpec:
     name: Science[str]
     scaffold: Science[str] = added_science("mini")
     """The loop and its tools: a package of `pipeline/agent`."""
-    submit: Science[Literal["sentinel", "diff", "answer"]] = added_science("sentinel")
+    submit: Science[Literal["sentinel", "diff", "commits", "answer"]] = added_science("sentinel")
     """What a run submits: the patch that its last command prints after the scaffold's sentinel, all
-    that differs from the first commit, or a text (docs/adding-a-scaffold.md says where from)."""
+    that differs from the first commit, what was committed since, or a text
+    (docs/adding-a-scaffold.md says where from)."""
     system_template: Science[str]
     instance_template: Science[str]
     """Jinja; sees `task` and `workdir`."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.benchmarks.format import Grader
 from pipeline.grading.evaluation import N_TRIES, EvalSite
-from pipeline.grading.verdict import UNDECIDED, Grade, infra_failed
+from pipeline.grading.verdict import UNDECIDED, Grade, has_content, infra_failed, without_patch
 from pipeline.host.files import read_json, replace_bytes
 from pipeline.records.failure import GradeClass, InfraError
 from pipeline.worker.sandboxes import OpenSandboxes
@@ -58,13 +58,13 @@ def grade_gold(
         grader: the benchmark's.
         say: told every new grade, how many are done and how many there are.
     """
-    version = grader.version()
-    grades = {g.instance_id: g for g in read_gold(path) if g.harness_version == version}
+    grades = {grade.instance_id: grade for grade in read_gold(path)}
     todo = [
         row
         for row in rows
         if (known := grades.get(str(row["instance_id"]))) is None
         or known.grade_class is not GradeClass.RESOLVED
+        or known.harness_version != grader.version(row)
         or known.image_digest != sandboxes.factory.digest(row)
     ]
     pool = ThreadPoolExecutor(max_workers=concurrency)
@@ -108,7 +108,7 @@ def _one(
         grade_class=grade.grade_class,
         reason=grade.reason,
         seconds=grade.seconds,
-        harness_version=grader.version(),
+        harness_version=grader.version(row),
         image_digest=sandboxes.factory.digest(row),
         eval_environment=grade.environment,
     )
@@ -121,8 +121,11 @@ def _try(
     grader: Grader,
     timeout_s: float,
 ) -> Grade:
-    gold, start = grader.gold(row), partial(sandboxes.start, row, "grade")
     try:
+        gold = grader.gold(row, partial(sandboxes.start, row, "rollout"))
+        if not has_content(gold):
+            return without_patch(gold, reason="no known solution")
+        start = partial(sandboxes.start, row, "grade")
         return grader.grade(row, gold, start, site, timeout_s=timeout_s)
     except InfraError:
-        return infra_failed(gold, reason=traceback.format_exc(limit=1))
+        return infra_failed(None, reason=traceback.format_exc(limit=1))

@@ -291,7 +291,7 @@ def grade_run(run: RunRecord, kind: PatchKind, attempt: int, context: GradeConte
         f2p_total=grade.f2p_total,
         p2p_passed=grade.p2p_passed,
         p2p_total=grade.p2p_total,
-        harness_version=context.grader.version(),
+        harness_version=context.grader.version(row),
         image_digest=digest,
         patch_sha256=sha256,
         patch_kind=kind,
@@ -333,7 +333,7 @@ def _grade(
 ) -> Tried:
     if patch is None or sha256 is None or not has_content(patch):
         return Tried(grade=without_patch(patch or None, reason=unkept))
-    key = GradeKey(str(row["instance_id"]), sha256, digest, context.grader.version())
+    key = GradeKey(str(row["instance_id"]), sha256, digest, context.grader.version(row))
     known = context.cache.get(key)
     if known is not None:
         return Tried(grade=replace(known, seconds=0.0))

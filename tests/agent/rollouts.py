@@ -54,6 +54,7 @@ def rollout(
     patch: str = "diff --git a/x b/x\n",
     seed: int = 7,
     sandbox: EchoSandbox | None = None,
+    row: Message = ROW,
     policy: Policy | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     pruner: LinePruner | None = None,
@@ -74,7 +75,7 @@ def rollout(
             )
             identity = RequestIdentity(seed=seed, instance_id=ROW["instance_id"], cache_salt=SALT)
             outcome = run_agent(
-                ROW,
+                row,
                 sandbox or EchoSandbox(results, patch=patch),
                 agent=agent,
                 model=ServedModel(

@@ -12,7 +12,7 @@ from pipeline.records.failure import FailureClass
 from pipeline.records.patch import patch_bytes
 from pipeline.sandbox.limits import Limits
 from pipeline.sandbox.local import LocalSandboxes
-from tests.agent.rollouts import agent_spec, rollout
+from tests.agent.rollouts import ROW, agent_spec, rollout
 from tests.fakes import Reply, bash, says, submits
 
 
@@ -101,3 +101,54 @@ def test_an_agent_that_answers_leaves_no_patch_at_a_limit(sandbox: Sandbox) -> N
     outcome, _ = rollout(script, agent=answering, sandbox=sandbox)
     assert outcome.failure_class is FailureClass.LIMIT_STEPS
     assert (outcome.answer, outcome.limit_patch) == (None, None)
+
+
+WORK = "mkdir -p out; echo *.log > .gitignore; echo 7 > out/a.log; rm caf*; git init -q x"
+
+
+def test_what_a_run_did_where_there_is_no_repository_is_submitted_as_a_diff(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Ignored files are part of it: nothing says here which files are only built."""
+    script = [says("", bash(WORK)), submits("true")]
+    outcome, _ = rollout(script, agent=agent_spec(submit="diff"), sandbox=sandbox)
+    fresh = LocalSandboxes(tmp_path / "fresh", materialise).start({}, purpose="grade")
+    fresh.upload(patch_bytes(outcome.patch), "/tmp/patch")
+    applied = fresh.execute("git apply /tmp/patch && ls -A && cat out/a.log", timeout_s=20)
+    fresh.stop()
+    assert applied.output.split() == [".gitignore", "out", "7"]
+
+
+def test_where_git_cannot_say_what_a_run_did_it_is_our_failure(sandbox: Sandbox) -> None:
+    """It was once a run that submitted nothing, which counts against its arm."""
+    sandbox.upload(b"no folder", "/tmp/.first-state")
+    agent = agent_spec(submit="diff")
+    outcome, _ = rollout([submits("true")], agent=agent, sandbox=sandbox)
+    assert outcome.failure_class is FailureClass.INFRA_SANDBOX
+    assert "install git in the image" in (outcome.failure or "")
+
+
+def test_a_run_can_submit_its_commits_alone(sandbox: Sandbox) -> None:
+    git = "git -c user.name=a -c user.email=a@localhost"
+    begin = f"git init -q && git add -A && {git} commit -qm first"
+    assert sandbox.execute(begin, timeout_s=20).returncode == 0
+    commit = f"git checkout -qb work; echo 1 > kept; git add kept; {git} commit -qm kept"
+    script = [says("", bash(f"{commit}; echo 2 > left; echo 3 >> kept")), submits("true")]
+    outcome, _ = rollout(script, agent=agent_spec(submit="commits"), sandbox=sandbox)
+    assert [line for line in outcome.patch.splitlines() if line.startswith("+")] == [
+        "+++ b/kept",
+        "+1",
+    ]
+
+
+@pytest.mark.parametrize(("of_the_row", "of_the_agent"), [(30.0, 900.0), (900.0, 30.0)])
+def test_the_shorter_of_the_rows_and_the_agents_time_limit_ends_a_run(
+    sandbox: Sandbox, of_the_row: float, of_the_agent: float
+) -> None:
+    outcome, _ = rollout(
+        lambda _: says("", bash("true")),
+        agent=agent_spec(wall_limit_s=of_the_agent, step_limit=50),
+        row={**ROW, "wall_limit_s": of_the_row},
+        sandbox=sandbox,
+    )
+    assert outcome.failure_class is FailureClass.LIMIT_TIME

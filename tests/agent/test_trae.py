@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.agent.tool import Action, ToolResult
 from pipeline.agent.trae.editor import CLIP_CHARS, EditorTool
-from pipeline.agent.trae.scaffold import NO_ANSWER, NOTHING_CHANGED
+from pipeline.agent.trae.scaffold import NOT_DONE
 from pipeline.agent.trae.tools import NEEDS_RESTART, RESTARTED, RestartedBash, SequentialThinking
 from pipeline.arms.clear_thinking import ClearThinking
 from pipeline.arms.deletion import Deletion
@@ -93,7 +93,7 @@ def test_what_was_changed_is_submitted_new_and_committed_files_included(sandbox:
 
 def test_the_end_is_refused_while_nothing_was_changed(sandbox: Sandbox):
     outcome, requests = run(sandbox, says("", DONE), says("", bash("echo >> code.py"), DONE))
-    assert contents(requests[1])[-1] == NOTHING_CHANGED
+    assert contents(requests[1])[-1] == NOT_DONE["diff"]
     assert requests[1]["messages"][-1]["role"] == "user"
     assert outcome.failure_class is FailureClass.OK
 
@@ -146,7 +146,7 @@ def test_an_agent_that_answers_gives_its_answer_with_the_last_call(sandbox: Sand
     )
     done = next(t for t in requests[0]["tools"] if t["function"]["name"] == "task_done")
     assert done["function"]["parameters"]["required"] == ["answer"]
-    assert contents(requests[1])[-1] == NO_ANSWER
+    assert contents(requests[1])[-1] == NOT_DONE["answer"]
     assert (outcome.answer, outcome.patch) == ("In café.py.", "")
     assert outcome.failure_class is FailureClass.OK
 

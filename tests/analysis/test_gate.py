@@ -119,6 +119,16 @@ def test_a_prompt_that_shrank_without_an_edit_marks_its_run(calls: list[Step], m
     assert list(shrunk_prompts(connection)) == []
 
 
+def test_tests_that_rows_bring_along_are_no_other_harness(sweep: Path):
+    def own_tests(rows: list[Row]) -> list[Row]:
+        for row in rows:
+            row["harness_version"] = f"harbor 1:{row['instance_id']}"
+        return rows
+
+    edit_table(sweep, "grades", own_tests)
+    assert "mixed_harness" not in codes(gate_of(sweep))
+
+
 def test_an_instance_graded_in_two_images_is_refused(sweep: Path):
     def two(rows: list[Row]) -> list[Row]:
         for place, row in enumerate(rows):

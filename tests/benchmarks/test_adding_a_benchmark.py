@@ -51,7 +51,10 @@ def test_the_pages_format_grades_a_right_and_a_wrong_and_a_broken_patch(page, tm
         start = partial(sandboxes.start, row, "grade")
         return page.grader.grade(row, patch, start, EvalSite(), timeout_s=20).grade_class
 
-    assert graded(page.grader.gold(row)) is GradeClass.RESOLVED
+    assert (
+        graded(page.grader.gold(row, partial(sandboxes.start, row, "rollout")))
+        is GradeClass.RESOLVED
+    )
     assert graded(PATCH.replace("a + b", "b")) is GradeClass.UNRESOLVED
     assert graded(PATCH.replace("a - b", "no such line")) is GradeClass.PATCH_FAILED
 

@@ -54,6 +54,6 @@ def test_the_toy_at_app_is_worked_on_and_graded_at_app(tmp_path: Path) -> None:
     assert not any("/testbed" in message.content for message in record.messages)
     row, grader = rows[planned.instance_id], format_of(lock.spec.benchmark).grader
     start = partial(sandboxes.start, row, "grade")
-    grade = grader.grade(row, grader.gold(row), start, EvalSite(), timeout_s=120)
+    grade = grader.grade(row, grader.gold(row, start), start, EvalSite(), timeout_s=120)
     assert grade.grade_class is GradeClass.RESOLVED, grade.test_output
     assert "cd /app" in grade.test_output

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipeline.agent.bash_tool import BashTool
 from pipeline.agent.ending import Ending, answered, submitted
 from pipeline.agent.mini.importing import prepare_import
-from pipeline.agent.run_diff import first_commit, run_diff
+from pipeline.agent.run_diff import first_commit_to_submit_from, run_diff
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Tool
 from pipeline.protocols import Sandbox
@@ -39,11 +39,14 @@ class MiniScaffold:
             ending = agent.ended(task)
             return answered(ending.submission) if ending.is_submission else ending
         timeout_s = self.spec.command_timeout_s
-        commit = first_commit(sandbox, timeout_s=timeout_s)
+        commit = first_commit_to_submit_from(sandbox, timeout_s=timeout_s)
         ending = agent.ended(task)
         if not ending.is_submission:
             return ending
-        return submitted(run_diff(sandbox, commit, timeout_s=timeout_s))
+        committed_only = self.spec.submit == "commits"
+        return submitted(
+            run_diff(sandbox, commit, timeout_s=timeout_s, committed_only=committed_only)
+        )
 
 
 scaffold = MiniScaffold

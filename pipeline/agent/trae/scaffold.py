@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipeline.agent.ending import Ending, answered, at_limit, submitted
 from pipeline.agent.printed_patch import NO_PATCH, PrintedPatch
 from pipeline.agent.prompts import output_start, rendered
-from pipeline.agent.run_diff import first_commit, run_diff
+from pipeline.agent.run_diff import first_commit_to_submit_from, run_diff
 from pipeline.agent.session import Session
 from pipeline.agent.tool import Action, BadReplyError, Tool, actions_from_calls
 from pipeline.agent.trae.editor import EditorTool, clipped
@@ -27,10 +27,13 @@ from pipeline.agent.trae.tools import (
 from pipeline.protocols import Sandbox
 from pipeline.spec.agent import AgentSpec
 
-NO_ANSWER = "The task is not done: give your answer as the argument `answer` of task_done."
-NOTHING_CHANGED = (
-    "The task is not done: nothing in the repository was changed. Solve it, then call task_done."
-)
+_NOT_DONE = "The task is not done: "
+NOT_DONE = {
+    "answer": _NOT_DONE + "give your answer as the argument `answer` of task_done.",
+    "commits": _NOT_DONE + "nothing was committed. Commit your work, then call task_done.",
+    "diff": _NOT_DONE + "nothing in the repository was changed. Solve it, then call task_done.",
+}
+"""What is said to `task_done` where there is nothing to submit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class TraeScaffold:
     def run(self, session: Session, sandbox: Sandbox, task: str) -> Ending:
         """Work until `task_done` is accepted."""
         spec, timeout_s = self.spec, self.spec.command_timeout_s
-        commit = first_commit(sandbox, timeout_s=timeout_s)
+        commit = None
+        if spec.submit != "answer":
+            commit = first_commit_to_submit_from(sandbox, timeout_s=timeout_s)
         names = {"task": task, "workdir": sandbox.workdir}
         session.say("system", rendered(session.system_template, **names))
         session.say("user", rendered(spec.instance_template, **names))
@@ -80,7 +85,7 @@ class TraeScaffold:
                 ending = self._ending(said_done[-1], sandbox, commit)
                 if ending is not None:
                     return ending
-                session.say("user", NO_ANSWER if spec.submit == "answer" else NOTHING_CHANGED)
+                session.say("user", NOT_DONE[spec.submit])
         return at_limit("RepeatedFormatError", f"{n_unusable} unusable replies in a row")
 
     def _ending(self, done: Action, sandbox: Sandbox, commit: str | None) -> Ending | None:
@@ -89,7 +94,12 @@ class TraeScaffold:
             answer = (done.arguments or {}).get(ANSWER)
             usable = isinstance(answer, str) and bool(answer.strip())
             return answered(PrintedPatch(patch=str(answer))) if usable else None
-        submission = run_diff(sandbox, commit, timeout_s=self.spec.command_timeout_s)
+        submission = run_diff(
+            sandbox,
+            commit,
+            timeout_s=self.spec.command_timeout_s,
+            committed_only=self.spec.submit == "commits",
+        )
         return None if submission == NO_PATCH else submitted(submission)
 
     def _carry_out(self, action: Action, session: Session, sandbox: Sandbox) -> None:

@@ -17,7 +17,7 @@ class OfficialGrader:
 
     scored = False
 
-    def version(self) -> str:
+    def version(self, row: Mapping[str, Any]) -> str:  # noqa: ARG002
         """Return the harness's version."""
         return harness_version()
 
@@ -25,7 +25,7 @@ class OfficialGrader:
         """Import the harness, which takes seconds."""
         official()
 
-    def gold(self, row: Mapping[str, Any]) -> str:
+    def gold(self, row: Mapping[str, Any], start: OpenSandbox) -> str:  # noqa: ARG002
         """Return the row's own patch."""
         return str(row["patch"])
 
