@@ -116,6 +116,8 @@ class ChatRequest:
     cache_salt: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further body fields, such as `structured_outputs`."""
+    is_view: bool = True
+    """The run's history; False: a conversation beside it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +144,12 @@ class ChatReply:
     """Unix time, seconds."""
     server_params: Mapping[str, Any] | None = None
     """What a connector in the server attached (`kv_transfer_params`), such as line scores."""
+    reused_tokens: int | None = None
+    """With `cache: splice`: prompt tokens whose keys lay in place."""
+    rotated_tokens: int | None = None
+    """Those whose keys were moved."""
+    recomputed_tokens: int | None = None
+    """Those that were computed, new text included."""
 
 
 class Completer(Protocol):

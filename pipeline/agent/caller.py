@@ -148,6 +148,7 @@ class Caller:
             max_tokens=sent.max_tokens or cap,
             cache_salt=identity.cache_salt,
             extra={**self._extra, **(extra or {})} if is_view else {},
+            is_view=is_view,
         )
         reply = self._answer(request, sent)
         if is_view:
@@ -216,6 +217,9 @@ def _with_reply(sent: CallRecord, reply: ChatReply) -> CallRecord:
         sent,
         prompt_tokens=reply.prompt_tokens,
         cached_tokens=reply.cached_tokens,
+        reused_tokens=reply.reused_tokens,
+        rotated_tokens=reply.rotated_tokens,
+        recomputed_tokens=reply.recomputed_tokens,
         completion_tokens=reply.completion_tokens,
         reasoning_tokens=reply.reasoning_tokens,
         lone_surrogates=reply.lone_surrogates,

@@ -45,6 +45,7 @@ def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -
         *_arms(spec),
         *_line_pruners(spec),
         *_line_heads(spec),
+        *_splicing(spec),
         *_models(spec),
         *_sandbox(spec, sweep),
         *limit_problems(spec, past),
@@ -142,6 +143,38 @@ def _line_heads(spec: SweepSpec) -> Iterator[Problem]:
                     "puts one there; docs/linehead.md has the flags, +sweep=line_head an example"
                 ),
             )
+
+
+def _splicing(spec: SweepSpec) -> Iterator[Problem]:
+    """Yield the servers that are known not to splice, for the arms that do."""
+    arms = [name for name, arm in spec.arms.items() if arm.cache == "splice"]
+    for name, model in spec.models.items():
+        # What a server has that is running already cannot be known here.
+        if not arms or model.kind == "endpoint":
+            continue
+        serve = model.serve
+        reasons = {
+            "serve.splice_store_gib": (
+                "gives the server no memory for it: set it, such as 4"
+                if model.kind == "vllm"
+                else "is of vLLM servers only"
+            ),
+            "serve.tensor_parallel": "must be 1 for it",
+            "serve.kv_cache_dtype": "must be auto for it",
+            "serve.prefix_caching": "must be on for it",
+            "serve.flags": "puts a line head there: a server has one connector",
+        }
+        stands = (
+            serve.splice_store_gib is None or model.kind != "vllm",
+            serve.tensor_parallel > 1,
+            serve.kv_cache_dtype != "auto",
+            not serve.prefix_caching,
+            any("LineScoreConnector" in flag for flag in serve.flags),
+        )
+        for (key, why), is_so in zip(reasons.items(), stands, strict=True):
+            if is_so:
+                message = f"arm {arms[0]} has cache: splice, and this {why} (docs/splice.md)"
+                yield Problem(field=f"models.{name}.{key}", message=message)
 
 
 def _models(spec: SweepSpec) -> Iterator[Problem]:

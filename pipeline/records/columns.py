@@ -75,6 +75,9 @@ RUNS = Table(
             "input_tokens", "int", "tokens", "Prompt tokens of every call, cleanup and aux included"
         ),
         _C("cached_tokens", "int", "tokens", "Of these, served from cache, as the server reports"),
+        _C("reused_tokens", "int", "tokens", "Sum over calls; see `calls`"),
+        _C("rotated_tokens", "int", "tokens", "Sum over calls; see `calls`"),
+        _C("recomputed_tokens", "int", "tokens", "Sum over calls; see `calls`"),
         _C("output_tokens", "int", "tokens", "Completion tokens of every call, reasoning included"),
         _C("reasoning_tokens", "int", "tokens", "Of these, reasoning"),
         _C("cleanup_input_tokens", "int", "tokens", "The part of input_tokens in cleanup calls"),

@@ -83,6 +83,13 @@ class CallRecord:
             "tokens",
         ),
     ] = None
+    reused_tokens: Annotated[
+        int | None, Kept("With `cache: splice`: of the prompt, keys that lay in place", "tokens")
+    ] = None
+    rotated_tokens: Annotated[int | None, Kept("Keys moved behind an edit", "tokens")] = None
+    recomputed_tokens: Annotated[
+        int | None, Kept("Computed for this call, new text included", "tokens")
+    ] = None
     new_tokens: Annotated[
         int | None, Kept("Outside the prefix and never sent before", "tokens")
     ] = None

@@ -5,6 +5,7 @@ image. Flags come from `ServeSpec`; what is not said there is left to vLLM, and 
 is not written out unless vLLM would have it on. Ports, folders and processes are `server`'s.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -141,10 +142,24 @@ def _valued(serve: ServeSpec) -> list[str]:
         "--tool-call-parser": serve.tool_parser,
         "--reasoning-parser": serve.reasoning_parser,
         "--chat-template": serve.chat_template,
+        "--kv-transfer-config": _splice_store(serve),
     }
     return [
         word for flag, value in table.items() if value is not None for word in (flag, str(value))
     ]
+
+
+def _splice_store(serve: ServeSpec) -> str | None:
+    if serve.splice_store_gib is None:
+        return None
+    settings = {
+        "kv_connector": "SpliceConnector",
+        "kv_connector_module_path": "pipeline.serving.splice.connector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"store_gib": serve.splice_store_gib},
+    }
+    return json.dumps(settings)
 
 
 def _switches(serve: ServeSpec) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.arms.table import PolicySpec
-from pipeline.fields.bounds import Amount
+from pipeline.fields.bounds import Amount, Natural
 from pipeline.fields.identity import Runtime, Science, added_science
 from pipeline.fields.strict import Strict
 
@@ -29,6 +29,13 @@ class ArmSpec(Strict):
     instructions: Science[str] = added_science("")
     """Appended to the system message, to tell the agent what it will meet; Jinja, as the agent's
     prompts are."""
+    cache: Science[Literal["recompute", "splice"]] = added_science("recompute")
+    """`splice`: after an edit, the keys of the text behind it move instead of being computed; an
+    approximation, since that text had read what was cut (docs/splice.md)."""
+    splice_repair_tokens: Science[Natural] = added_science(0)
+    """First tokens of every moved stretch that are computed."""
+    splice_refresh_edits: Science[Natural] = added_science(0)
+    """After so many spliced edits the next one has everything computed; 0: never."""
     seeds: Runtime[tuple[int, ...] | None] = None
     """Seeds of this arm, where they differ from the sweep's."""
     budget: Science[Amount | None] = None
@@ -47,6 +54,11 @@ class ArmSpec(Strict):
             raise ValueError(
                 f"arm {self.name} is to meet a budget and has no pilot: give pairs of parameter"
                 " value and tokens, measured on instances outside the evaluation set"
+            )
+        if self.cache != "splice" and (self.splice_repair_tokens or self.splice_refresh_edits):
+            raise ValueError(
+                f"arm {self.name} says how to splice and does not: add cache: splice, or leave"
+                " splice_repair_tokens and splice_refresh_edits at 0"
             )
         if self.matched_to == self.name:
             raise ValueError(f"arm {self.name} cannot be matched to itself")

@@ -52,6 +52,8 @@ class ServeSpec:
     state_interval_tokens: Runtime[Count | None] = None
     """Every so many tokens the server of a hybrid model keeps the model's state, so that an edited
     history finds one; a multiple of its block. None: at the end of each prompt only."""
+    splice_store_gib: Runtime[Seconds | None] = None
+    """Memory for keys of runs whose arm has `cache: splice`; None: the server cannot splice."""
     gpu_memory_utilization: Runtime[Share | None] = None
     flags: Runtime[tuple[str, ...]] = ()
     """Further arguments of `vllm serve`, as a list of words."""

@@ -22,6 +22,7 @@ from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
 from pipeline.records.run_record import RunRecord
 from pipeline.serving.client import HttpCompleter, completer_for
+from pipeline.serving.splice.client import SplicedCompleter, SpliceRule
 from pipeline.serving.tokens import ServedTokens, token_counter
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.budget import budgeted
@@ -124,7 +125,7 @@ def _rolled_out(
     # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
     # drawn for one instance says nothing about the next.
     policy_seed = request_seed(planned.seed, planned.instance_id, "policy", 0)
-    completer = _completer(model, context.server)
+    completer = _completer(model, context.server, arm, _user(planned, attempt))
     prefixes = IdPrefixes(MeteredCompleter(completer, context.meter, _user(planned, attempt)))
     policy = policy_for(
         arm,
@@ -191,15 +192,23 @@ def _arm_of(planned: PlannedRun, context: WorkerContext) -> tuple[ArmSpec, dict[
     return fitted, {"budget": budget_facts(met, donors)}
 
 
-def _completer(model: ModelSpec, server: ModelServer) -> HttpCompleter:
+def _completer(
+    model: ModelSpec, server: ModelServer, arm: ArmSpec, user: str
+) -> HttpCompleter | SplicedCompleter:
     """Return a client of the server as it is now: after a restart it stops trying."""
     generation = server.generation
-    return completer_for(
+    chat = completer_for(
         model,
         server.base_url,
         environment(),
         server_alive=lambda: server.generation == generation and server.alive(),
     )
+    if arm.cache != "splice":
+        return chat
+    rule = SpliceRule(
+        repair_tokens=arm.splice_repair_tokens, refresh_edits=arm.splice_refresh_edits
+    )
+    return SplicedCompleter(chat, server.base_url, model.request_name, run=user, rule=rule)
 
 
 def _user(planned: PlannedRun, attempt: int) -> str:
