@@ -112,7 +112,7 @@ def _group_text(study: GroupStudy, cache_note: str) -> str:
     title = f"{group.title}: {len(group.instance_ids)} instances"
     title += f", {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''} an arm"
     title += cache_note + (f" [{word.upper()}]" if word else "")
-    lines = [title, *_aligned([HEADER, *paired_rows(study)])]
+    lines = [title, *aligned([HEADER, *paired_rows(study)])]
     if any(not c.is_planned for c in study.contrasts):
         lines.append("* exploratory: not in the analysis plan")
     if note := cost_note(study.contrasts):
@@ -121,11 +121,11 @@ def _group_text(study: GroupStudy, cache_note: str) -> str:
         lines.append("only one arm: there is nothing to compare it with")
     said = [verdict(c) for c in study.contrasts] + caveats(study.contrasts)
     for sentence in (*said, noise_sentence(study.reference, study.noise[study.reference])):
-        lines += _wrapped(sentence)
+        lines += wrapped(sentence)
     return "\n".join(lines)
 
 
-def _wrapped(sentence: str) -> list[str]:
+def wrapped(sentence: str) -> list[str]:
     """Return the sentence in lines of at most `WIDTH` columns, intervals unbroken."""
     held = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), sentence)
     lines = wrap(
@@ -134,7 +134,8 @@ def _wrapped(sentence: str) -> list[str]:
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as lines of a table; the first row is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(
