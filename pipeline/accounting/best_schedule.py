@@ -20,6 +20,10 @@ from pipeline.accounting.break_even import Prices
 
 FloatArray = NDArray[np.float64]
 
+MAX_CALLS = 150
+"""Longer runs are better left out: the search takes half a second at so many, and eight times as
+long at twice as many."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removable:
@@ -44,8 +48,6 @@ def best_schedule(
 ) -> tuple[int | None, ...]:
     """Return for each output the call from which on it is best removed; None: it stays.
 
-    Time grows with outputs x calls^2: half a second at 150 calls.
-
     Args:
         outputs: in the order of the history.
         sent_tokens: for each call, the tokens of its history, nothing removed, that calls before it
@@ -54,11 +56,8 @@ def best_schedule(
         cold: for each call, whether the cache had lost the prefix; empty: it never had.
     """
     n_calls = len(sent_tokens)
-    lost = np.array(cold, dtype=bool) if cold else np.zeros(n_calls, dtype=bool)
-    write = max(prices.written, prices.cached)
-    read_upto = np.concatenate(([0.0], np.cumsum(np.where(lost, write, prices.cached))))
-    # What a token costs that is sent again because of a cut; nothing where all is sent again.
-    again = np.where(lost, 0.0, write - prices.cached)
+    reads, again = _prices_by_call(prices, n_calls, cold)
+    read_upto = np.concatenate(([0.0], np.cumsum(reads)))
     sent = np.array(sent_tokens, dtype=np.float64)
     best = np.zeros((n_calls + 1, n_calls + 1))
     """Cost of the outputs so far between two moments: the start or a cut, and a cut or the end."""
@@ -85,6 +84,47 @@ def best_schedule(
         min((c for c, first in cuts if first <= number and c >= output.from_call), default=None)
         for number, output in enumerate(outputs)
     )
+
+
+def schedule_cost(
+    outputs: Sequence[Removable],
+    sent_tokens: Sequence[int],
+    prices: Prices,
+    schedule: Sequence[int | None],
+    *,
+    cold: Sequence[bool] = (),
+) -> float:
+    """Return the part of a run's cost that depends on its schedule: what is held, and the cuts.
+
+    Args:
+        outputs: as `best_schedule` takes them, like `sent_tokens`, `prices` and `cold`.
+        sent_tokens: see there.
+        prices: see there.
+        schedule: for each output, the call from which on it is gone.
+        cold: see there.
+    """
+    reads, again = _prices_by_call(prices, len(sent_tokens), cold)
+    gone_at = [len(sent_tokens) if call is None else call for call in schedule]
+    total = 0.0
+    for output, end in zip(outputs, gone_at, strict=True):
+        total += output.saved_tokens * float(reads[output.first_call + 1 : end].sum())
+    for call in {call for call in schedule if call is not None}:
+        first = gone_at.index(call)
+        behind = zip(outputs[first:], gone_at[first:], strict=True)
+        gone = sum(output.saved_tokens for output, end in behind if end <= call)
+        stays = sent_tokens[call] - outputs[first].before_tokens - gone
+        total += float(again[call]) * max(0, stays)
+    return total
+
+
+def _prices_by_call(
+    prices: Prices, n_calls: int, cold: Sequence[bool]
+) -> tuple[FloatArray, FloatArray]:
+    """Return what a held token costs in each call, and what one costs more that is sent again."""
+    lost = np.array(cold, dtype=bool) if cold else np.zeros(n_calls, dtype=bool)
+    write = max(prices.written, prices.cached)
+    # Where the prefix is lost, everything is sent again anyway.
+    return np.where(lost, write, prices.cached), np.where(lost, 0.0, write - prices.cached)
 
 
 def _cuts(

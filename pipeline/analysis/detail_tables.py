@@ -1,6 +1,7 @@
 """The result tables behind the answer as rows: savings, costs, behaviour, grids, windows."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from pipeline.analysis.behaviour.summary import ArmBehaviour
 from pipeline.analysis.bootstrap import Estimate
@@ -100,6 +101,11 @@ def price_sweep_rows(study: Study) -> list[Row]:
         for sweep in g.price_sweeps
         for price_ratio, cost in zip(sweep.ratios, sweep.costs, strict=True)
     ]
+
+
+def price_regret_rows(study: Study) -> list[Row]:
+    """Return how far each arm was from the cheapest schedule of removals."""
+    return [{**identity(g.group), **asdict(r)} for g in study.groups for r in g.price_regrets]
 
 
 def behaviour_rows(study: Study) -> list[Row]:

@@ -39,6 +39,7 @@ from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_co
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
+from pipeline.analysis.price_regret import ArmPriceRegret, price_regrets
 from pipeline.analysis.published import not_as_published
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
@@ -73,6 +74,8 @@ class GroupStudy:
     bills: Sequence[ArmBill]
     """Every arm under every price list and cache view; empty without calls."""
     price_sweeps: Sequence[PriceSweep]
+    price_regrets: Sequence[ArmPriceRegret]
+    """Of arms whose messages and calls are there."""
     behaviour: Sequence[ArmBehaviour]
     """The reference first; empty without messages."""
     leaking: tuple[str, ...]
@@ -255,6 +258,9 @@ def _group_study(
         else (),
         bills=priced.bills,
         price_sweeps=priced.sweeps,
+        price_regrets=price_regrets(connection, group, pricing.caching)
+        if behaviour.run_ids
+        else (),
         behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)
         if behaviour.run_ids
         else (),

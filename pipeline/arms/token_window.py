@@ -11,7 +11,13 @@ from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Natural
 from pipeline.fields.identity import Science
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import ShownTokens, content_edit, is_removed, placeholder_text
+from pipeline.views.shown import (
+    ShownTokens,
+    acted_turns,
+    content_edit,
+    is_removed,
+    placeholder_text,
+)
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 
 
@@ -31,6 +37,8 @@ class TokenWindow(Parameters):
     protect_user_turns: Science[Natural] = 0
     """Outputs since the so many-th newest user message stay whatever their size; opencode has 2,
     which protects all of a run that was given one task."""
+    protect_last_turns: Science[Natural] = 1
+    """So that the model sees every output once."""
     protect_tools: Science[tuple[str, ...]] = ("skill",)
 
     def build(self, context: PolicyContext) -> Policy:
@@ -50,13 +58,15 @@ class TokenWindowPolicy:
         """Return the edits that clear the old outputs, if they hold enough."""
         walked = freed = 0
         edits: list[Edit] = []
-        for message in reversed(trajectory.messages[: self._first_protected(trajectory)]):
+        protected = self._first_protected(trajectory)
+        for message in reversed(trajectory.messages):
             if not self._is_clearable(message, standing):
                 continue
             size = self._tokens.of_content(message, standing)
             walked += size
             text = placeholder_text(self._placeholder, message)
-            if walked > self._spec.keep_tokens and size > self._tokens.of_text(text):
+            is_old = walked > self._spec.keep_tokens and message.index < protected
+            if is_old and size > self._tokens.of_text(text):
                 freed += size
                 edits.append(content_edit(message, text, "clear"))
         return edits if freed > self._spec.free_at_least_tokens else ()
@@ -69,9 +79,11 @@ class TokenWindowPolicy:
         )
 
     def _first_protected(self, trajectory: Trajectory) -> int:
-        """Return the index of the user message from which on everything stays."""
-        n_turns = self._spec.protect_user_turns
+        """Return the index of the message from which on everything stays."""
         asked = [m.index for m in trajectory.messages if m.role == "user" and m.tool is None]
-        if n_turns == 0:
-            return len(trajectory.messages)
-        return asked[-n_turns] if len(asked) >= n_turns else 0
+        begun = [turn.assistant.index for turn in acted_turns(trajectory)]
+        protected = ((asked, self._spec.protect_user_turns), (begun, self._spec.protect_last_turns))
+        return min(
+            (starts[-n] if len(starts) >= n else 0 for starts, n in protected if n > 0),
+            default=len(trajectory.messages),
+        )

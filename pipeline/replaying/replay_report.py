@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pipeline.accounting.best_schedule import MAX_CALLS
 from pipeline.accounting.pricing import Bill, break_even_ratio
 from pipeline.replaying.money import Reason, SessionCost, Tariffs
-from pipeline.replaying.price_regret import MAX_CALLS
 from pipeline.replaying.replay import Replayed, ReplayedCall, ReplaySettings
 from pipeline.spec.pricing import PriceList
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.accounting.best_schedule import Removable, best_schedule
+from pipeline.accounting.best_schedule import Removable, best_schedule, schedule_cost
 from pipeline.accounting.break_even import Prices
 
 Schedule = tuple[int | None, ...]
@@ -109,6 +110,23 @@ def test_no_other_schedule_is_cheaper(
     found = best_schedule(history.outputs, history.sent_tokens, prices, cold=cold)
     cheapest = min(history.cost(s, prices, cold) for s in history.schedules())
     assert history.cost(found, prices, cold) <= cheapest + 1e-6
+
+
+@given(history=histories, prices=prices, data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_schedules_cost_as_much_more_than_none_as_token_by_token(
+    history: History, prices: Prices, data: st.DataObject
+) -> None:
+    schedule = data.draw(st.sampled_from(list(history.schedules())))
+    flags = st.lists(st.booleans(), min_size=history.n_calls, max_size=history.n_calls)
+    cold = data.draw(flags)
+    none = (None,) * len(schedule)
+    above = history.cost(schedule, prices, cold) - history.cost(none, prices, cold)
+    costs = [
+        schedule_cost(history.outputs, history.sent_tokens, prices, s, cold=cold)
+        for s in (schedule, none)
+    ]
+    assert costs[0] - costs[1] == pytest.approx(above)
 
 
 def test_without_a_discount_every_output_goes_as_soon_as_the_model_has_seen_it() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.replaying.price_regret import MAX_CALLS, Schedules
+from pipeline.accounting.best_schedule import MAX_CALLS
+from pipeline.replaying.price_regret import Schedules
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings
 from pipeline.replaying.replay_report import cost
 from pipeline.spec.arm import ArmSpec

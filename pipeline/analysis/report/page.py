@@ -101,6 +101,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "repositories": [(arm, r) for arm, found in study.repositories.items() for r in found],
         "bills": study.bills,
         "sweeps": study.price_sweeps,
+        "price_regrets": study.price_regrets,
         "behaviour": study.behaviour,
         "leaking": study.leaking,
         "without_leaks": study.without_leaks,
