@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.accounting.best_schedule import MAX_CALLS
+from pipeline.replaying.money import Tariffs
 from pipeline.replaying.price_regret import Schedules
 from pipeline.replaying.replay import Recording, Replayed, Replayer, ReplaySettings
-from pipeline.replaying.replay_report import cost
+from pipeline.replaying.replay_report import cost as cost_by_tariffs
 from pipeline.spec.arm import ArmSpec
-from pipeline.spec.pricing import PriceList
+from pipeline.spec.pricing import PriceList, Pricing
 from pipeline.views.policy import Ask
 from pipeline.views.shown import PLACEHOLDER, content_edit
 from pipeline.views.trajectory import Edit, Edits, Trajectory
@@ -22,6 +23,12 @@ from tests.context.scripts import Act, Round, no_answer, planctl, read, rounds, 
 from tests.context.test_replay import live, recording
 
 PRICES = PriceList(name="caching", cached=0.1)
+
+
+def cost(result: Replayed, prices: PriceList) -> float:
+    pricing = Pricing(name="p", as_of="", currency="", lists={prices.name: prices})
+    tariffs = Tariffs(pricing=pricing, chosen=prices.name, model=None, for_hour=False)
+    return cost_by_tariffs(result, tariffs)
 
 
 class Fixed:
