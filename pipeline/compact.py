@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.plural import plural
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout
@@ -34,8 +35,9 @@ def compact_folder(results: Path) -> CompactionReport:
         )
     report = compact(layout)
     print(
-        f"tables: {report.n_runs} runs, {report.n_grades} grades, {report.n_superseded} superseded "
-        f"records in {layout.tables} ({report.journals_read} journals read, "
+        f"tables: {plural(report.n_runs, 'run')}, {plural(report.n_grades, 'grade')}, "
+        f"{plural(report.n_superseded, 'superseded record')} in {layout.tables} "
+        f"({plural(report.journals_read, 'journal')} read, "
         f"{report.journals_unchanged} unchanged)"
     )
     for name, damages in report.damages.items():

@@ -36,6 +36,7 @@ from pipeline.planning.history import History
 from pipeline.planning.limits import limit_problems, limit_remarks
 from pipeline.planning.prepare import prepare
 from pipeline.planning.problem import runnable
+from pipeline.plural import plural
 from pipeline.records.failure import ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.plan import PlannedRun
@@ -84,7 +85,7 @@ def site_checks(spec: SweepSpec) -> Iterator[Check]:
         yield fail("dataset", problem, fix or "python -m pipeline.stage dataset --help")
     else:
         runs = sweep.runs
-        yield ok("dataset", f"{len(sweep.rows):,} instances, {len(runs):,} runs")
+        yield ok("dataset", f"{plural(len(sweep.rows), 'instance')}, {plural(len(runs), 'run')}")
     yield from disk_checks(spec, estimated(spec, runs))
     yield from _limits(spec)
     yield from slurm_checks(Layout(Path(spec.results)), spec)
@@ -132,7 +133,8 @@ def _server(spec: SweepSpec, url: str, *, as_json: bool) -> int:
         print(json.dumps({**found, "checks": [asdict(c) for c in report.checks]}, indent=2))
     else:
         _show(report.checks, (), on_slurm=False)
-        print(probe.text() if probe is not None else "")
+        if probe is not None and (said := probe.text()):
+            print(said)
     return STATUS[worst(report.checks)]
 
 

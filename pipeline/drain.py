@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.host.files import create_exclusive
 from pipeline.planning.progress import live_workers
+from pipeline.plural import plural
 from pipeline.records.ended_arms import ended_arm_note, ended_arms
 from pipeline.records.layout import Layout, file_name
 from pipeline.records.lock import LockError, read_lock
@@ -44,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     workers = live_workers(layout)
     in_flight = sum(len(worker.get("in_flight") or ()) for worker in workers)
     print(
-        f"asked {len(workers)} live workers to stop after the {in_flight} runs in flight; "
+        f"asked {plural(len(workers), 'live worker')} to stop; {plural(in_flight, 'run')} in "
+        "flight "
+        "will be finished; "
         f"watch with: python -m pipeline.status {layout.root} --watch"
     )
     return 0

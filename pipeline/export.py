@@ -18,6 +18,7 @@ from typing import Any
 
 from pipeline.compact import NoSweepError, compact_folder
 from pipeline.host.files import replace_bytes
+from pipeline.plural import plural
 from pipeline.records.atif_export import atif_from_record
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
@@ -66,7 +67,10 @@ def _preds(layout: Layout, out: Path) -> str:
             f"there is nothing to export: every run in {layout.root} ended in an infrastructure "
             "failure; launch the sweep again to rerun them"
         )
-    return f"{len(paths)} cells in {out}; each is a predictions file of the SWE-bench harness"
+    return (
+        f"{plural(len(paths), 'cell')} in {out}; each is a predictions file of the SWE-bench "
+        "harness"
+    )
 
 
 def _reports(layout: Layout, out: Path) -> str:
@@ -78,7 +82,8 @@ def _reports(layout: Layout, out: Path) -> str:
             f"there is nothing to export: every run in {layout.root} failed on our side"
         )
     return (
-        f"{len(paths)} cells in {out}; each has a summary there and its instances in {out / 'logs'}"
+        f"{plural(len(paths), 'cell')} in {out}; each has a summary there and its instances "
+        f"in {out / 'logs'}"
     )
 
 

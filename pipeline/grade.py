@@ -26,6 +26,7 @@ from pipeline.host.process import hear_interrupts
 from pipeline.planning.display import LiveDisplay, counted
 from pipeline.planning.local_run import StuckError, grade_all
 from pipeline.planning.progress import progress_of
+from pipeline.plural import plural
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError, GradeClass, SandboxError
 from pipeline.records.layout import Layout
@@ -100,7 +101,7 @@ def _grade_missing(results: Path) -> int:
     compact_folder(results)
     progress = progress_of(layout, runs, States(layout))
     print(
-        f"{progress.planned} runs = {counted(progress.grade_classes) or 'none graded'}"
+        f"{plural(progress.planned, 'run')} = {counted(progress.grade_classes) or 'none graded'}"
         f" + {progress.planned - sum(progress.grade_classes.values())} without a grade"
     )
     if progress.all_graded:
@@ -109,13 +110,15 @@ def _grade_missing(results: Path) -> int:
     ungraded = progress.finished - progress.graded
     if missing:
         print(
-            f"grade: {missing} planned runs have no valid record; launch the same sweep again to "
-            "run them",
+            f"grade: {plural(missing, 'planned run has', 'planned runs have')} no valid record; "
+            "launch the same sweep again to "
+            "run what is missing",
             file=sys.stderr,
         )
     if ungraded:
         print(
-            f"grade: {ungraded} finished runs have no valid grade; {layout.logs} has the "
+            f"grade: {plural(ungraded, 'finished run has', 'finished runs have')} no valid "
+            f"grade; {layout.logs} has the "
             "reasons; run the same command to try again",
             file=sys.stderr,
         )

@@ -16,6 +16,7 @@ from typing import get_args
 
 from pipeline.accounting.template import TemplateRules
 from pipeline.compact import compact_folder
+from pipeline.plural import plural
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.foreign.files import trajectory_files
@@ -90,8 +91,8 @@ def _ingest(options: argparse.Namespace) -> int:
         print(f"ingest: {path} was left out: {reason}", file=sys.stderr)
     compact_folder(layout.root)
     print(
-        f"ingested {len(report.added)} runs; {len(report.known)} were there already, "
-        f"{len(report.bad)} files could not be read"
+        f"ingested {plural(len(report.added), 'run')}; {len(report.known)} there already, "
+        f"{plural(len(report.bad), 'file')} could not be read"
     )
     if not (report.added or report.known or report.bad):
         print("ingest: found no trajectories", file=sys.stderr)

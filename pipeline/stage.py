@@ -15,6 +15,7 @@ from pipeline.benchmarks.rows import DatasetError, image_reference, select_rows
 from pipeline.benchmarks.staging import stage_dataset
 from pipeline.planning.config import ConfigError, sweep_spec
 from pipeline.planning.prepare import rows_of
+from pipeline.plural import plural
 from pipeline.records.failure import InfraError
 from pipeline.sandbox.fetching import FetchOptions
 from pipeline.sandbox.images import ImageStore, verify
@@ -63,7 +64,7 @@ def _images(options: argparse.Namespace) -> int:
     missing = store.missing(rows)
     needed = estimate(store, missing, origin, staging)
     print(
-        f"{needed.n_images} images to fetch: about {needed.sif_bytes / 1e9:.1f} GB, and "
+        f"{plural(needed.n_images, 'image')} to fetch: about {needed.sif_bytes / 1e9:.1f} GB, and "
         f"{needed.tmp_bytes / 1e9:.1f} GB while unpacking; {needed.free_bytes / 1e9:.1f} GB free"
     )
     if options.dry_run:
@@ -118,9 +119,12 @@ def _dataset(options: argparse.Namespace) -> int:
         drop_ungradable=options.drop_ungradable,
     )
     folder = options.to.parent if options.to.name == staged.file else options.to
-    print(f"{folder / staged.file}: {staged.n_rows} rows, sha256 {staged.sha256}")
+    print(f"{folder / staged.file}: {plural(staged.n_rows, 'row')}, sha256 {staged.sha256}")
     if staged.dropped:
-        print(f"dropped, because no patch can be graded for them: {len(staged.dropped)} rows")
+        print(
+            f"dropped, because no patch can be graded for them: "
+            f"{plural(len(staged.dropped), 'row')}"
+        )
         for instance_id, reason in staged.dropped.items():
             print(f"  {instance_id}: {reason}")
     return 0
@@ -139,7 +143,7 @@ def _model(options: argparse.Namespace) -> int:
     for source, folder, repo, revision in wanted:
         staged = stage_model(source, folder, repo=repo, revision=revision, tell=print)
         named = f", {staged.repo} at {staged.revision}" if staged.repo else ""
-        print(f"{folder}: {len(staged.sha256)} files{named}")
+        print(f"{folder}: {plural(len(staged.sha256), 'file')}{named}")
         if not (staged.repo and staged.revision):
             print(
                 "only demo sweeps may use it until you name it: --repo OWNER/NAME --revision COMMIT"

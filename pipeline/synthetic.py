@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pipeline.analysis.synthetic.folder import write_sweep
 from pipeline.analysis.synthetic.truth import SyntheticSweep, sized, with_effects
+from pipeline.plural import plural
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,8 +61,10 @@ def effects_from(words: Sequence[str]) -> dict[str, dict[str, float]]:
 
 def _summary(sweep: SyntheticSweep, out: Path) -> str:
     return (
-        f"{sweep.n_runs} synthetic runs in {out}: {sweep.n_instances} instances x "
-        f"{len(sweep.seeds)} seeds x {len(sweep.models)} models x {len(sweep.arms)} arms\n"
+        f"{plural(sweep.n_runs, 'synthetic run')} in {out}: "
+        f"{plural(sweep.n_instances, 'instance')} x "
+        f"{plural(len(sweep.seeds), 'seed')} x {plural(len(sweep.models), 'model')} x "
+        f"{plural(len(sweep.arms), 'arm')}\n"
         f"next: python -m pipeline.analyze {out}"
     )
 

@@ -221,7 +221,7 @@ def test_a_run_that_keeps_failing_on_our_side_is_named_with_its_cause_and_done_l
     one = ["instances.sample=1", "~arms.plan_prune", "max_attempts=1"]
     stuck = launch(results, *one, "model.sim.faults={http500: 1.0}")
     assert stuck.returncode == 2
-    assert "1 runs could not be finished" in stuck.stderr
+    assert "1 run could not be finished" in stuck.stderr
     assert "infra_server: " in stuck.stderr
     (state,) = run_states(Layout(results)).values()
     assert (state.infra_attempts, state.to_run, state.resolved) == (1, True, None)

@@ -16,6 +16,7 @@ from pipeline.agent.ending import EndedError, at_limit
 from pipeline.agent.plan_tool import PlanTool
 from pipeline.agent.policy_turn import PolicyTurn, Upload
 from pipeline.agent.tool import Action, Tool, ToolResult
+from pipeline.plural import plural
 from pipeline.protocols import ChatReply, Completer, LinePruner, Sandbox
 from pipeline.records.failure import ContextOverflowError, NodeError
 from pipeline.records.run_record import CallRecord
@@ -296,7 +297,7 @@ class Session:
         if self._watch.should_stop():
             raise NodeError("the run was stopped before its end: its worker is shutting down")
         if 0 < self.agent.step_limit <= self._n_steps:
-            raise EndedError(at_limit("LimitsExceeded", f"{self._n_steps} steps"))
+            raise EndedError(at_limit("LimitsExceeded", plural(self._n_steps, "step")))
         wall_s = self._watch.now() - self.started_at
         if 0 < self.agent.wall_limit_s <= wall_s:
             raise EndedError(at_limit("TimeExceeded", f"{wall_s:.0f} s"))

@@ -128,9 +128,9 @@ def ratios_of_sums(
     if n == 0:
         return [unknown(0, null=1.0) for _ in range(treatments.shape[1])]
     return _estimates(
-        _ratio(treatments.sum(axis=0), below.sum(axis=0)),
-        _ratio(counts @ treatments, counts @ below),
-        _ratio(_leave_one_out(treatments), _leave_one_out(below)),
+        ratio_or_nan(treatments.sum(axis=0), below.sum(axis=0)),
+        ratio_or_nan(counts @ treatments, counts @ below),
+        ratio_or_nan(_leave_one_out(treatments), _leave_one_out(below)),
         null=1.0,
     )
 
@@ -179,7 +179,8 @@ def _column(values: FloatArray) -> FloatArray:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+def ratio_or_nan(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Return `above / below`, and NaN where there is nothing below."""
     ratio: FloatArray = np.divide(
         above,
         below,

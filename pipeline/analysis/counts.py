@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import duckdb
 
 from pipeline.analysis.problem import Problem
+from pipeline.plural import plural
 
 _IMPOSSIBLE = """
 SELECT count(*), count(DISTINCT run_id) FROM calls SEMI JOIN done USING (run_id)
@@ -25,8 +26,8 @@ def count_problems(connection: duckdb.DuckDBPyConnection) -> Iterator[Problem]:
     if n:
         yield Problem(
             code="impossible_counts",
-            sentence=f"{n} calls of {n_runs} runs report more cached than prompt tokens;"
-            " they are priced as all cached",
+            sentence=f"more cached than prompt tokens are reported by {plural(n, 'call')} of "
+            f"{plural(n_runs, 'run')}, priced as all cached",
             remedy="look at the server's usage fields: these runs' costs are too low",
             blocks=False,
         )
@@ -34,8 +35,8 @@ def count_problems(connection: duckdb.DuckDBPyConnection) -> Iterator[Problem]:
     if unknown:
         yield Problem(
             code="unknown_counts",
-            sentence=f"{unknown} of {answered} answered calls have no token counts, in {n_runs}"
-            " runs; sums are over the others",
+            sentence=f"{unknown:,} of {plural(answered, 'answered call')} without token counts, in "
+            f"{plural(n_runs, 'run')}; sums are over the others",
             remedy="runs.n_counted_calls beside n_calls says which runs count too little",
             blocks=False,
         )

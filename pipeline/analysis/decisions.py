@@ -20,6 +20,7 @@ from pipeline.analysis.bootstrap import seed_means
 from pipeline.analysis.looks import Adjusted, adjusted, boundaries
 from pipeline.analysis.outcomes import ArmOutcomes, Group
 from pipeline.analysis.rate_difference import MIN_DIFFERING, TIE, Z, tango_interval, tango_score
+from pipeline.plural import plural
 from pipeline.spec.analysis import AnalysisPlan
 
 MIN_CONDITIONAL_POWER = 0.1
@@ -60,9 +61,12 @@ class Decision:
         if not self.look:
             return (
                 f"{self.arm}: no look is due; look 1 of {self.n_looks} needs the first "
-                f"{self.n_instances} instances graded, {self.n_complete} are"
+                f"{plural(self.n_instances, 'instance')} graded; {self.n_complete} so far"
             )
-        where = f"{self.arm}: look {self.look} of {self.n_looks}, {self.n_instances} instances"
+        where = (
+            f"{self.arm}: look {self.look} of {self.n_looks}, "
+            f"{plural(self.n_instances, 'instance')}"
+        )
         if self.effect is None:
             return f"{where}: {self.verdict}"
         value, low, high = (

@@ -29,11 +29,10 @@ from pipeline.analysis.gate_plan import (
     twin_runs,
     unknown_endings,
 )
-from pipeline.analysis.gate_runs import shrunk_prompts, with_runs
+from pipeline.analysis.gate_runs import shrunk_prompts
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tally import TallyRow, tally_of
 from pipeline.analysis.treatment import ArmTreatment, mistreated, treatments_of
-from pipeline.records.failure import GradeClass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +42,6 @@ class Gate:
     problems: tuple[Problem, ...]
     tally: tuple[TallyRow, ...]
     treatments: tuple[ArmTreatment, ...]
-    n_ungraded: int
-    n_graded: int
 
     @property
     def passes(self) -> bool:
@@ -54,6 +51,11 @@ class Gate:
 
 class InvalidSweepError(Exception):
     """The gate refused the sweep; the message lists every problem with its remedy."""
+
+    def __init__(self, gate: Gate, *, runs_table: str = "") -> None:
+        named = f"\nthe runs that these count: {runs_table}" if runs_table else ""
+        super().__init__(refusal(gate) + named)
+        self.gate = gate
 
 
 def checked(
@@ -76,8 +78,6 @@ def checked(
         window_may_bind: the plan says that the window is part of what is studied.
     """
     tally, treatments = tally_of(connection), treatments_of(connection)
-    n_graded = sum(sum(n for c, n in row.grades.items() if c in _VALID_GRADES) for row in tally)
-    n_ungraded = sum(row.grades["ungraded"] for row in tally)
     ended = [arm for (arm,) in connection.execute("SELECT arm FROM ended_arms").fetchall()]
     found = [
         *(no_plan(connection) if has_lock else no_lock()),
@@ -94,8 +94,8 @@ def checked(
         *shrunk_prompts(connection),
         *idle_arms(connection, acting_arms),
         *mistreated(treatments, baseline_arms),
-        *grade_problems(tally, n_graded=n_graded, n_ungraded=n_ungraded),
-        *worth_a_look(connection, tally),
+        *grade_problems(tally),
+        *worth_a_look(tally),
         *wall_limit(tally),
         *window_limit(tally, blocks=not window_may_bind),
     ]
@@ -105,19 +105,16 @@ def checked(
                 Problem(
                     code="tally",
                     sentence=f"the tally of {row.arm} ({row.model}) does not add up to its plan",
+                    model=row.model,
+                    arms=(row.arm,),
                     remedy="run ids are repeated in the tables; compact the journals again",
                 )
             )
     return Gate(
-        problems=tuple(with_runs(connection, found)),
+        problems=tuple(found),
         tally=tuple(tally),
         treatments=tuple(treatments),
-        n_ungraded=n_ungraded,
-        n_graded=n_graded,
     )
-
-
-_VALID_GRADES = frozenset(c.value for c in GradeClass) - {GradeClass.GRADE_INFRA.value}
 
 
 def refusal(gate: Gate) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.analysis.decisions import Decision, decisions
 from pipeline.analysis.outcomes import Group
 from pipeline.analysis.problem import Problem
+from pipeline.plural import plural
 from pipeline.spec.analysis import AnalysisPlan
 
 
@@ -34,10 +35,12 @@ def ended_early(
                 if arm == plan.reference
                 else _look_ended(decided.get(arm))
             )
-            said = f"{arm} ({group.title}) was ended at {ended[arm]}, {n_missing} runs before its"
+            early = plural(n_missing, "run")
+            said = f"{arm} ({group.title}) was ended at {ended[arm]}, {early} before"
             yield Problem(
                 code="ended_early",
-                sentence=f"{said} last one: {why or 'no planned look says so'}",
+                arms=(arm,),
+                sentence=f"{said} its last one: {why or 'no planned look says so'}",
                 remedy="its result is that of the look, with the adjusted interval"
                 if why
                 else f"remove its file in ended_arms/ and launch the sweep again: stopping {arm} "

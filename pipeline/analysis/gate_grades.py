@@ -7,6 +7,7 @@ import duckdb
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tables import count_in
 from pipeline.analysis.tally import TallyRow
+from pipeline.plural import plural
 from pipeline.records.failure import GradeClass
 
 _MIXED = (
@@ -51,7 +52,7 @@ def mixed_images(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return [
         Problem(
             code="mixed_images",
-            sentence=f"{n} instances were graded in more than one image",
+            sentence=f"{plural(n, 'instance was', 'instances were')} graded in more than one image",
             remedy="stage one image an instance and grade again: python -m pipeline.grade RESULTS",
         )
     ]
@@ -68,14 +69,14 @@ def other_images(connection: duckdb.DuckDBPyConnection, locked: Mapping[str, str
     return [
         Problem(
             code="other_images",
-            sentence=f"{len(others)} instances were graded in another image than the sweep was "
-            f"locked with ({', '.join(sorted(others)[:3])})",
+            sentence=f"{plural(len(others), 'instance was', 'instances were')} graded in another "
+            f"image than the sweep was locked with ({', '.join(sorted(others)[:3])})",
             remedy="stage the images of sweep.lock.yaml again and launch into a new folder",
         )
     ]
 
 
-def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int) -> list[Problem]:
+def grade_problems(tally: Sequence[TallyRow]) -> list[Problem]:
     """Return what is ungraded, half graded, stale, or failed on our side."""
     found = []
     grade_again = "grade it: python -m pipeline.grade RESULTS"
@@ -84,11 +85,13 @@ def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int)
         found.append(
             Problem(
                 code="stale_grades",
-                sentence=f"{stale} grades are of another patch than the run's",
+                sentence=f"{plural(stale, 'grade is', 'grades are')} of another patch than "
+                "the run's",
                 remedy=grade_again,
             )
         )
-    if n_ungraded and not n_graded:
+    n_ungraded = sum(row.grades["ungraded"] for row in tally)
+    if n_ungraded and n_ungraded == sum(row.done for row in tally):
         found.append(
             Problem(
                 code="no_grades",
@@ -101,7 +104,7 @@ def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int)
         found.append(
             Problem(
                 code="half_graded",
-                sentence=f"{n_ungraded} finished runs are not graded",
+                sentence=f"{plural(n_ungraded, 'finished run is', 'finished runs are')} not graded",
                 remedy=grade_again,
             )
         )
@@ -110,7 +113,8 @@ def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int)
         found.append(
             Problem(
                 code="grade_infra",
-                sentence=f"grading failed on our side for {broken} runs; they count as missing",
+                sentence=f"grading failed on our side for {plural(broken, 'run')}: these count as "
+                "missing",
                 remedy=grade_again,
             )
         )
@@ -119,8 +123,8 @@ def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int)
         found.append(
             Problem(
                 code="grade_timeout",
-                sentence=f"{timeouts} gradings ran out of time twice and count as unresolved",
-                remedy="they are listed in tables/tally.csv",
+                sentence=f"{plural(timeouts, 'grading')} ran out of time twice: unresolved",
+                remedy="tables/tally.csv has them by arm",
                 blocks=False,
             )
         )
@@ -128,27 +132,23 @@ def grade_problems(tally: Sequence[TallyRow], *, n_graded: int, n_ungraded: int)
 
 
 _LOOK_AT = (
-    ("no_statuses", "no_status", "n_statuses = 0",
+    ("no_statuses", "no_status",
      "gradings left a complete log in which no test has a status, and count by their class",
      "look at their logs: the tests may not have run, or a patch may break their collection"),
-    ("test_settings", "test_settings", "test_settings IS NOT NULL",
+    ("test_settings", "test_settings",
      "graded patches change how tests are run (conftest.py, setup.cfg, ...)",
      "look at them: the column test_settings of the table grades names the files"),
 )  # fmt: skip
 
 
-def worth_a_look(connection: duckdb.DuckDBPyConnection, tally: Sequence[TallyRow]) -> list[Problem]:
+def worth_a_look(tally: Sequence[TallyRow]) -> list[Problem]:
     """Count gradings that somebody should look at, by arm: none is wrong for that."""
     found = []
-    for code, column, condition, what, remedy in _LOOK_AT:
+    for code, column, what, remedy in _LOOK_AT:
         by_arm = {f"{row.arm} ({row.model})": int(getattr(row, column)) for row in tally}
         if not sum(by_arm.values()):
             continue
-        first = connection.execute(
-            f"SELECT run_id FROM grades WHERE {condition} ORDER BY run_id LIMIT 3"
-        ).fetchall()
-        arms = ", ".join(f"{n} of {arm}" for arm, n in by_arm.items() if n)
-        runs = ", ".join(str(run_id) for (run_id,) in first)
-        sentence = f"{sum(by_arm.values())} {what}: {arms}; the first: {runs}"
+        arms = ", ".join(f"{n:,} of {arm}" for arm, n in by_arm.items() if n)
+        sentence = f"{what}: {arms}"
         found.append(Problem(code=code, sentence=sentence, remedy=remedy, blocks=False))
     return found

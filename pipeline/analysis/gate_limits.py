@@ -16,6 +16,8 @@ def wall_limit(tally: Sequence[TallyRow]) -> list[Problem]:
     return [
         Problem(
             code="wall_limit",
+            model=row.model,
+            arms=(row.arm,),
             sentence=f"the wall limit ended {row.limit_time} of {row.done} runs of {row.arm}",
             remedy="raise agent.wall_limit_s and run them again: arms with slow calls lose by it",
         )
@@ -35,6 +37,7 @@ def window_limit(tally: Sequence[TallyRow], *, blocks: bool) -> Iterator[Problem
             )
             yield Problem(
                 code="window",
+                model=model,
                 sentence=f"the window of {model} ended {most}, but {least}",
                 remedy="raise the model's context_length and run them again; where the window is "
                 "what is studied, plan for it: analysis.window_may_bind=true",

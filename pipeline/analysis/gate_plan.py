@@ -7,6 +7,7 @@ import duckdb
 from pipeline.analysis.problem import Problem
 from pipeline.analysis.tables import count_in
 from pipeline.analysis.tally import TallyRow
+from pipeline.plural import plural
 
 
 def no_plan(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
@@ -82,7 +83,8 @@ def strange_runs(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return [
         Problem(
             code="mixed_science",
-            sentence=f"{n} runs are not of this plan: another science config made them",
+            sentence=f"{plural(n, 'run is', 'runs are')} not of this plan: another "
+            "science config made them",
             remedy="analyse the sweep that they belong to in its own results folder",
         )
     ]
@@ -104,8 +106,9 @@ def twin_runs(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return [
         Problem(
             code="twin_runs",
-            sentence=f"{len(pairs)} places in the design (cell, instance, seed) hold more than one "
-            f"valid run: {named}{'; ...' if len(pairs) > 3 else ''}",
+            sentence=f"{plural(len(pairs), 'place')} in the design (cell, instance, seed) with "
+            f"more than one valid run: {named}{'; ...' if len(pairs) > 3 else ''}",
+            runs=tuple(run for pair in pairs for run in pair),
             remedy="keep one of each: analyse them in the results folders they were made for",
         )
     ]
@@ -119,7 +122,7 @@ def silent_runs(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return [
         Problem(
             code="zero_tokens",
-            sentence=f"{n} runs generated no token at all",
+            sentence=f"{plural(n, 'run')} generated no token at all",
             remedy="the server answered with nothing: read its log, then run them again",
         )
     ]
@@ -140,8 +143,8 @@ def unknown_endings(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
     return [
         Problem(
             code="unknown_endings",
-            sentence=f"{sum(n for _, n, _ in rows)} runs ended in a way that is not known here: "
-            f"{named}",
+            sentence=f"{plural(sum(n for _, n, _ in rows), 'run')} ended in a way that is not "
+            f"known here: {named}",
             remedy="judge them by hand: the agent's doing, or their maker's; runs.failure has all",
             blocks=False,
         )

@@ -7,7 +7,7 @@ counts up along that order, and look where half is reached.
 import numpy as np
 
 from pipeline.analysis.arrays import FloatArray
-from pipeline.analysis.bootstrap import Estimate, statistic
+from pipeline.analysis.bootstrap import Estimate, ratio_or_nan, statistic
 
 
 def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
@@ -32,7 +32,7 @@ def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
 def ratio_of_medians(control: FloatArray, treatment: FloatArray, counts: FloatArray) -> Estimate:
     """Return the treatment's median over the control's, with intervals."""
     return statistic(
-        lambda w: weighted_medians(treatment, w) / weighted_medians(control, w),
+        lambda w: ratio_or_nan(weighted_medians(treatment, w), weighted_medians(control, w)),
         counts=counts,
         null=1.0,
     )
@@ -40,5 +40,5 @@ def ratio_of_medians(control: FloatArray, treatment: FloatArray, counts: FloatAr
 
 def median_ratio(control: FloatArray, treatment: FloatArray, counts: FloatArray) -> Estimate:
     """Return the median of per-instance ratios, with intervals."""
-    ratios = treatment / control
+    ratios = ratio_or_nan(treatment, control)
     return statistic(lambda w: weighted_medians(ratios, w), counts=counts, null=1.0)

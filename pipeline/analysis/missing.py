@@ -132,6 +132,7 @@ def refused_contrasts(
             if lost.share > max_share:
                 yield Problem(
                     code="lost_pairs",
+                    arms=(reference, name),
                     sentence=f"{name} against {reference} ({group.title}) is refused: "
                     f"{lost.sentence}; the plan allows {100 * max_share:g}% to be lost",
                     remedy=remedy,

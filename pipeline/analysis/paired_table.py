@@ -18,9 +18,11 @@ from pipeline.analysis.wording import (
     p_value,
     percent,
     ratio,
+    seeds_words,
     solve_difference,
     verdict,
 )
+from pipeline.plural import plural
 
 WIDTH = 100
 """Columns that a sentence may take; the table is as wide as its cells."""
@@ -107,10 +109,9 @@ def paired_table_text(study: Study) -> str:
 
 def _group_text(study: GroupStudy, cache_note: str) -> str:
     group = study.group
-    seeds = sorted({len(arm.seeds) for arm in group.arms.values()})
     word = evidence_word(group.evidence)
-    title = f"{group.title}: {len(group.instance_ids)} instances"
-    title += f", {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''} an arm"
+    title = f"{group.title}: {plural(len(group.instance_ids), 'instance')}"
+    title += f", {seeds_words(group)} an arm"
     title += cache_note + (f" [{word.upper()}]" if word else "")
     lines = [title, *aligned([HEADER, *paired_rows(study)])]
     if any(not c.is_planned for c in study.contrasts):

@@ -12,5 +12,9 @@ class Problem:
     remedy: str
     blocks: bool = True
     """False: a note that every reader should see, which refuses nothing."""
+    model: str = ""
+    """Whose runs it counts; empty: every model's."""
+    arms: tuple[str, ...] = ()
+    """Whose runs it counts; empty: every arm's."""
     runs: tuple[str, ...] = ()
     """Ids of the runs that it counts, where it counts runs."""

@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.analysis.figures.drawn import Drawn, draw_all
+from pipeline.analysis.gate import InvalidSweepError
+from pipeline.analysis.gate_runs import TABLE as GATE_RUNS
 from pipeline.analysis.output import replace_file, write_arrow, write_latex, write_table
 from pipeline.analysis.paired_table import HEADER, paired_rows, paired_table_text
 from pipeline.analysis.report.page import report_page
 from pipeline.analysis.report.run_pages import write_run_pages
-from pipeline.analysis.result_tables import ALL_TABLES
+from pipeline.analysis.result_tables import ALL_TABLES, gate_run_rows
 from pipeline.analysis.study import Study, opened_study
 from pipeline.analysis.wording import evidence_note
 from pipeline.records.layout import Layout
@@ -54,13 +56,20 @@ def analyze_results(
 
     Raises:
         FileNotFoundError: no such folder.
-        InvalidSweepError: the gate refused the sweep; the message says why and what to do.
+        InvalidSweepError: the gate refused the sweep; the message says why and what to do, and
+            which table has the runs that it counts.
         ValueError: the reference is not among the arms.
     """
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder {results}")
     out = out or Layout(results).report
-    connection, study = opened_study(results, reference=reference, allow_invalid=allow_invalid)
+    try:
+        connection, study = opened_study(results, reference=reference, allow_invalid=allow_invalid)
+    except InvalidSweepError as refused:
+        if rows := gate_run_rows(refused.gate):
+            write_table(rows, stem := out / "tables" / GATE_RUNS)
+            raise InvalidSweepError(refused.gate, runs_table=f"{stem}.csv") from None
+        raise
     with connection:
         figures = draw_all(study, connection, out / "figures")
         pages = write_run_pages(study, connection, out)

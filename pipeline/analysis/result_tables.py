@@ -16,6 +16,7 @@ from pipeline.analysis.detail_tables import (
     saving_rows,
     window_rows,
 )
+from pipeline.analysis.gate import Gate
 from pipeline.analysis.gate_runs import TABLE as GATE_RUNS
 from pipeline.analysis.outcomes import METRICS
 from pipeline.analysis.study import GroupStudy, Study
@@ -154,11 +155,11 @@ def tally_rows(study: Study) -> list[Row]:
     ]
 
 
-def gate_run_rows(study: Study) -> list[Row]:
+def gate_run_rows(gate: Gate) -> list[Row]:
     """Return every run that one of the gate's counts is about."""
     return [
         {"problem": problem.code, "run_id": run_id}
-        for problem in study.gate.problems
+        for problem in gate.problems
         for run_id in problem.runs
     ]
 
@@ -263,7 +264,7 @@ ALL_TABLES = {
     "contrasts": contrast_rows,
     "arms": arm_rows,
     "tally": tally_rows,
-    GATE_RUNS: gate_run_rows,
+    GATE_RUNS: lambda study: gate_run_rows(study.gate),
     "treatment": treatment_rows,
     "budgets": budget_rows,
     "unpaired": unpaired_rows,

@@ -33,8 +33,9 @@ from pipeline.analysis.cost import (
     usage_of,
 )
 from pipeline.analysis.decisions import Decision, decisions
-from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
+from pipeline.analysis.gate import Gate, InvalidSweepError, checked
 from pipeline.analysis.gate_ended import ended_early
+from pipeline.analysis.gate_runs import with_runs
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
@@ -165,9 +166,10 @@ def study_of(
         ended_arms=ended,
     )
     early = ended_early(groups, plan, ended)
-    gate = replace(gate, problems=(*gate.problems, *early, *lost, *not_as_published(lock)))
+    found = (*gate.problems, *early, *lost, *not_as_published(lock))
+    gate = replace(gate, problems=tuple(with_runs(connection, found)))
     if nothing or not (gate.passes or allow_invalid):
-        raise InvalidSweepError(refusal(gate))
+        raise InvalidSweepError(gate)
     pricing = pricing_from(lock.spec.pricing if lock else {})
     behaviour = collect(
         connection,

@@ -180,6 +180,8 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
             found.append(
                 Problem(
                     code="untreated_arm" if t.is_untreated else "untreated_runs",
+                    model=t.model,
+                    arms=(t.arm,),
                     sentence=f"{where}: in {untreated} of {t.n_runs} runs its trigger fired and no "
                     "edit was made",
                     remedy="see tables/treatment.csv; runs of another version, or a broken policy: "
@@ -191,6 +193,8 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
             found.append(
                 Problem(
                     code="pruner_errors",
+                    model=t.model,
+                    arms=(t.arm,),
                     sentence=f"{where}: its line pruner failed on {t.n_pruner_errors} of "
                     f"{t.n_judged} outputs, which were shown whole",
                     remedy="see the errors in calls.pruner_answer (of a head in the server: "
@@ -204,6 +208,8 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
             found.append(
                 Problem(
                     code="treated_baseline",
+                    model=t.model,
+                    arms=(t.arm,),
                     sentence=f"{where} is to show everything, and edits were made "
                     f"({t.edits_sentence})",
                     remedy="it is no baseline: run it again in a new folder",
@@ -213,6 +219,8 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
             found.append(
                 Problem(
                     code="unexpected_edits",
+                    model=t.model,
+                    arms=(t.arm,),
                     sentence=f"{where}: {unexpected} of {t.n_runs} runs were shown edits that the "
                     "arm's policy, run again, does not make",
                     remedy="see tables/treatment.csv; was the policy changed during the sweep?",

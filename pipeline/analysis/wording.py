@@ -10,8 +10,10 @@ from math import isnan
 from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.contrasts import Contrast, SolveRate
 from pipeline.analysis.figures.style import evidence_word
+from pipeline.analysis.outcomes import Group
 from pipeline.analysis.rate_difference import RateDifference
 from pipeline.analysis.replication import SeedNoise
+from pipeline.plural import plural
 
 UNKNOWN = "-"
 
@@ -88,7 +90,7 @@ def _tokens_words(tokens: Estimate) -> str:
     if share == "0%":
         change = "as many" if tokens.value == 1 else "about as many"
     if isnan(tokens.low):
-        tasks = "one task" if tokens.n_instances == 1 else f"{tokens.n_instances} tasks"
+        tasks = plural(tokens.n_instances, "task")
         return f"{change} input tokens on {tasks}, too few to say anything about others"
     ends = f"ratio {ratio(tokens)}"
     if tokens.excludes_null:
@@ -109,6 +111,12 @@ def _solve_words(contrast: Contrast) -> str:
     if same.is_inconclusive:
         return f"{ends}: neither a difference nor sameness is shown"
     return f"{ends}: no difference shown, {same.sentence}"
+
+
+def seeds_words(group: Group) -> str:
+    """Return how many seeds its arms have, as `2 seeds` or `1 or 2 seeds`."""
+    *others, most = sorted({len(arm.seeds) for arm in group.arms.values()})
+    return " or ".join([*map(str, others), plural(most, "seed")])
 
 
 def cost_note(contrasts: Sequence[Contrast]) -> str:
@@ -142,7 +150,9 @@ def noise_sentence(reference: str, noise: SeedNoise) -> str:
     """Return what the reference does to itself between seeds (A/A), beside which effects stand."""
     if noise.n_seed_pairs == 0:
         return f"A/A: {reference} ran on one seed, so its noise against itself is unknown."
+    discordant = "unknown" if isnan(noise.discordance) else percent(noise.discordance)
+    between = f"{noise.token_ratio_low:.2f} to {noise.token_ratio_high:.2f}"
     return (
-        f"A/A, {reference} against itself between seeds: {percent(noise.discordance)} of tasks "
-        f"discordant, token ratio {noise.token_ratio_low:.2f} to {noise.token_ratio_high:.2f}."
+        f"A/A, {reference} against itself between seeds: {discordant} of tasks discordant, token "
+        f"ratio {'unknown' if isnan(noise.token_ratio_low) else between}."
     )

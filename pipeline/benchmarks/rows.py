@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.fields.identity import digest_of, science_of
+from pipeline.plural import plural
 from pipeline.spec.sweep import WORKDIR
 
 REGISTRY = "docker.io"
@@ -133,7 +134,7 @@ def stratified(rows: Sequence[RowT], n: int, seed: int) -> list[RowT]:
         DatasetError: `n` is below 1 or above the number of rows.
     """
     if not 1 <= n <= len(rows):
-        raise DatasetError(f"cannot draw {n} of {len(rows)} instances")
+        raise DatasetError(f"cannot draw {n} of {plural(len(rows), 'instance')}")
     by_repo: dict[str, list[str]] = {}
     for row in rows:
         by_repo.setdefault(str(row["repo"]), []).append(str(row["instance_id"]))

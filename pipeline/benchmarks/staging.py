@@ -17,6 +17,7 @@ from typing import Any
 from pipeline.benchmarks.rows import DatasetError, read_rows
 from pipeline.benchmarks.swe_bench.columns import check_columns, refuse_ungradable, ungradable
 from pipeline.host.files import replace_bytes
+from pipeline.plural import plural
 
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 
@@ -116,7 +117,9 @@ def _gradable(
     reasons = {str(row["instance_id"]): reason for row in rows if (reason := ungradable(row))}
     kept = [row for row in rows if str(row["instance_id"]) not in reasons]
     if not kept:
-        raise DatasetError(f"{source}: none of its {len(rows)} rows can be graded: {reasons}")
+        raise DatasetError(
+            f"{source}: none of its {plural(len(rows), 'row')} can be graded: {reasons}"
+        )
     return kept, reasons
 
 
@@ -161,7 +164,7 @@ def _split_of(path: Path) -> str:
 
 def _listed(splits: Mapping[str, Sequence[Path]]) -> str:
     counts = {name: sum(map(_n_rows, paths)) for name, paths in splits.items()}
-    return ", ".join(f"{name or '(no name)'} ({n} rows)" for name, n in counts.items())
+    return ", ".join(f"{name or '(no name)'} ({plural(n, 'row')})" for name, n in counts.items())
 
 
 def _n_rows(path: Path) -> int:

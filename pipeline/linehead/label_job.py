@@ -16,6 +16,7 @@ from pipeline.linehead.label_table import LabelledOutput, labelled, write_labels
 from pipeline.linehead.samples import Sample, samples_of
 from pipeline.linehead.settings import JudgeSettings, LabelJob
 from pipeline.linehead.sources import recorded_runs
+from pipeline.plural import plural
 from pipeline.records.run_record import text_sha256
 
 
@@ -36,7 +37,7 @@ def run_label_job(job: LabelJob, environment: Mapping[str, str]) -> tuple[list[s
     samples = samples_of(runs, job.samples)
     if not samples:
         raise ValueError(
-            f"none of the {len(runs)} runs has an output of {job.samples.min_lines} to "
+            f"none of {plural(len(runs), 'run')} has an output of {job.samples.min_lines} to "
             f"{job.samples.max_lines} lines; lower samples.min_lines"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,10 @@ def _judge(samples: list[Sample], job: LabelJob, environment: Mapping[str, str])
 
 def _summary(out: Path, labels: list[LabelledOutput]) -> str:
     kept = np.concatenate([o.kept for o in labels])
-    return f"{out}: {len(labels)} outputs, {len(kept)} lines, {100 * kept.mean():.1f}% of them kept"
+    return (
+        f"{out}: {plural(len(labels), 'output')}, {plural(len(kept), 'line')}, "
+        f"{100 * kept.mean():.1f}% of them kept"
+    )
 
 
 def _judge_lines(judged: Judged, settings: JudgeSettings) -> list[str]:

@@ -13,6 +13,7 @@ from pipeline.planning.prepare import Prepared
 from pipeline.planning.problem import Problem
 from pipeline.planning.slurm_site import JobRequest, fitted, pool_gpus, split
 from pipeline.planning.submit import SubmittedJob, refusals, submissions, submit_slurm
+from pipeline.plural import plural
 from pipeline.records.exclusive import exclusive_claim
 from pipeline.records.layout import Layout
 from pipeline.records.states import run_states
@@ -134,7 +135,7 @@ def _too_few_gpus(sweep: Prepared) -> Iterator[Problem]:
         if model.kind == "vllm" and asked < model.n_gpus:
             yield Problem(
                 field="cluster.rollout.gres",
-                message=f"model {name} needs {model.n_gpus} GPUs, {asked} are requested; "
+                message=f"model {name} needs {plural(model.n_gpus, 'GPU')}, and {asked} requested; "
                 f"use for example cluster.rollout.gres=gpu:a100:{model.n_gpus}",
             )
 
@@ -142,7 +143,11 @@ def _too_few_gpus(sweep: Prepared) -> Iterator[Problem]:
 def _say(console: Console, jobs: Sequence[SubmittedJob], role: str, note: str = "") -> None:
     for array in sorted({job.array for job in jobs}):
         tasks = [job for job in jobs if job.array == array]
-        words = [f"submitted {role} array {array} ({len(tasks)} tasks)", tasks[0].model, note]
+        words = [
+            f"submitted {role} array {array} ({plural(len(tasks), 'task')})",
+            tasks[0].model,
+            note,
+        ]
         console.print(", ".join(word for word in words if word), markup=False)
 
 
@@ -150,7 +155,8 @@ def _alive_text(layout: Layout, alive: Sequence[str], states: dict[str, JobState
     named = ", ".join(f"{job_id} ({states[job_id].value})" for job_id in alive[:8])
     more = f" and {len(alive) - 8} more" if len(alive) > 8 else ""
     return (
-        f"{len(alive)} jobs of an earlier launch may still be running: {named}{more}; nothing was "
+        f"{plural(len(alive), 'job')} of an earlier launch may still be running: {named}{more}; "
+        "nothing was "
         f"submitted.\nWatch them with: python -m pipeline.status {layout.root} --watch\n"
         "If you know that they are gone, launch again with force=true."
     )

@@ -14,6 +14,7 @@ from rich.text import Text
 from pipeline.planning.estimate import hours_text
 from pipeline.planning.progress import FailedRun, Progress
 from pipeline.planning.situation import GpuHours, Situation
+from pipeline.plural import plural
 from pipeline.records.plan import PlannedRun
 
 PLAIN_EVERY_S = 10.0
@@ -87,7 +88,7 @@ def status_view(progress: Progress) -> RenderableType:
         counts = (cell.planned, cell.finished, cell.infra_failed, cell.graded)
         errors = f"{cell.format_errors:,}"
         if cell.calls_as_text:
-            errors += f" ({cell.calls_as_text:,} calls as text)"
+            errors += f" ({plural(cell.calls_as_text, 'call')} as text)"
         names = (cell.model, cell.agent, cell.arm, str(cell.seed))
         table.add_row(*names, *map(str, counts), errors)
     lines = [Text(one_line(progress), style="bold")]

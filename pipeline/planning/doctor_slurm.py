@@ -21,6 +21,7 @@ from pipeline.planning.cluster_run import shell_options
 from pipeline.planning.doctor import Check, fail, ok, warn
 from pipeline.planning.slurm_site import JobRequest, pool_gpus
 from pipeline.planning.submit import refusals
+from pipeline.plural import plural
 from pipeline.records.layout import Layout
 from pipeline.spec.site import PoolSpec, SiteSpec
 from pipeline.spec.sweep import SweepSpec
@@ -92,7 +93,7 @@ def _partition(role: str, pool: PoolSpec, found: Sequence[Partition]) -> Iterato
     if limit is not None and pool.time_min > limit:
         yield fail(
             name,
-            f"{where} allows {limit} minutes, {pool.time_min} are asked for",
+            f"{where} allows {plural(limit, 'minute')}, {pool.time_min} are asked for",
             f"cluster.{role}.time_min={limit}, or another partition",
         )
     fitting = [p for p in kinds if p.available and _fits(p, pool)]
@@ -108,7 +109,7 @@ def _partition(role: str, pool: PoolSpec, found: Sequence[Partition]) -> Iterato
         )
         return
     nodes = sum(p.n_nodes for p in fitting)
-    yield ok(name, f"{where}: {nodes} nodes have what a task requests")
+    yield ok(name, f"{where}: {plural(nodes, 'node has', 'nodes have')} what a task requests")
 
 
 def _fits(partition: Partition, pool: PoolSpec) -> bool:
@@ -147,7 +148,7 @@ def _submit_limit(
     wanted = site.rollout.n_tasks + site.grading.n_tasks
     if most is None or limits.enforced is None:
         return
-    said = f"{most} jobs at once; a sweep with one model submits up to {wanted}"
+    said = f"{plural(most, 'job')} at once; a sweep with one model submits up to {wanted}"
     yield ok("submit limit", said if wanted <= most else f"{said}, and then fewer tasks")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.planning.slurm_site import pool_gpus
+from pipeline.plural import plural
 from pipeline.records.plan import PlannedRun, blocks_of
 from pipeline.spec.site import PoolSpec
 from pipeline.spec.sweep import SweepSpec
@@ -86,7 +87,8 @@ def estimate_text(estimate: Estimate, *, used_gpu_hours: float = 0.0) -> str:
     used = f" more than the {hours_text(used_gpu_hours)} that are used" if used_gpu_hours else ""
     units = f", {estimate.service_units:,.0f} service units" if estimate.service_units else ""
     return (
-        f"{estimate.n_runs:,} runs in {estimate.n_blocks:,} blocks, {estimate.n_jobs:,} jobs\n"
+        f"{plural(estimate.n_runs, 'run')} in {plural(estimate.n_blocks, 'block')}, "
+        f"{plural(estimate.n_jobs, 'job')}\n"
         f"about {estimate.gpu_hours:,.1f} GPU-hours{used} and {estimate.core_hours:,.1f} core-hours"
         f"{units}; {_hours(estimate.wall_hours)} with all jobs running\n"
         f"about {estimate.n_files:,} files"

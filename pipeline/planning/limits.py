@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.planning.history import History
 from pipeline.planning.problem import Problem
+from pipeline.plural import plural
 from pipeline.records.plan import PlannedRun
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.site import PoolSpec
@@ -63,8 +64,9 @@ def limit_remarks(spec: SweepSpec, past: History) -> Iterator[str]:
         all_gb = pool.concurrency * _sandbox_gb(spec)
         if pool.mem_gb is not None and all_gb > pool.mem_gb:
             yield (
-                f"cluster.{role}: {pool.concurrency} sandboxes of up to {_sandbox_gb(spec):.0f} GB "
-                f"are {all_gb:.0f} GB, and a task has {pool.mem_gb:.0f}: Slurm may end it when "
+                f"cluster.{role}: {plural(pool.concurrency, 'sandbox', 'sandboxes')} of up to "
+                f"{_sandbox_gb(spec):.0f} GB make {all_gb:.0f} GB, and a task has "
+                f"{pool.mem_gb:.0f}: Slurm may end it when "
                 "they fill up; fewer (.concurrency), smaller (cluster.sandbox_memory_mb), or more "
                 ".mem_gb"
             )
@@ -145,7 +147,8 @@ def _waiting_slots(spec: SweepSpec, model: ModelSpec) -> Iterator[str]:
     slots, serve = spec.cluster.rollout.concurrency, model.serve
     if slots > serve.max_num_seqs:
         yield (
-            f"cluster.rollout.concurrency: {slots} runs at once, and the server of {model.name} "
+            f"cluster.rollout.concurrency: {plural(slots, 'run')} at once, and the server of "
+            f"{model.name} "
             f"answers {serve.max_num_seqs} at once (serve.max_num_seqs)"
         )
     each = min(
@@ -153,7 +156,7 @@ def _waiting_slots(spec: SweepSpec, model: ModelSpec) -> Iterator[str]:
     )
     if serve.cache_tokens is not None and slots * each > serve.cache_tokens:
         yield (
-            f"cluster.rollout.concurrency: {slots} runs of about {each:,} tokens "
+            f"cluster.rollout.concurrency: {plural(slots, 'run')} of about {each:,} tokens "
             f"(agent.expected_context_tokens) need a cache of {slots * each:,}, and that of "
             f"{model.name} holds about {serve.cache_tokens:,} (serve.cache_tokens): "
             f"{max(1, serve.cache_tokens // each)} fit, the others wait"

@@ -21,6 +21,7 @@ from pipeline.planning.submit import (
     live_local_workers,
     submit_local,
 )
+from pipeline.plural import plural
 from pipeline.records.journal import frame_at, run_of
 from pipeline.records.layout import Layout
 from pipeline.records.lock import Lock
@@ -221,7 +222,7 @@ def _stuck_text(
     named = "\n".join(f"  {run_id}: {_cause(layout, known.get(run_id))}" for run_id in stuck[:5])
     more = f"\n  and {len(stuck) - 5} more" if len(stuck) > 5 else ""
     return (
-        f"{len(stuck)} runs could not be finished ({phase}):\n{named}{more}\n"
+        f"{plural(len(stuck), 'run')} could not be finished ({phase}):\n{named}{more}\n"
         + (f"a worker ended with: {said:.500}\n" if said else "")
         + f"the workers' logs are in {layout.logs}; fix the cause and launch again: "
         "all finished work is kept"

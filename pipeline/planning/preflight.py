@@ -14,6 +14,7 @@ from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
 from pipeline.planning.problem import WORDS, Problem
 from pipeline.planning.slurm_site import unusable_words
+from pipeline.plural import plural
 from pipeline.pruners.extra import missing_parts as missing_parts_of_pruner
 from pipeline.sandbox.images import ImageStore
 from pipeline.serving.parts import missing_parts
@@ -241,7 +242,8 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
         yield Problem(
             field="cluster.images",
             message=(
-                f"{len(missing)} images are not staged in {folder} ({named}); stage them: "
+                f"{plural(len(missing), 'image is', 'images are')} not staged in {folder} "
+                f"({named}); stage them: "
                 f"python -m pipeline.stage images --sweep {WORDS}"
             ),
         )
@@ -251,7 +253,8 @@ def _caps(spec: SweepSpec, estimate: Estimate, used_gpu_hours: float) -> Iterato
     if estimate.n_runs > spec.max_runs:
         yield Problem(
             field="max_runs",
-            message=f"{estimate.n_runs:,} runs are planned; allow them with max_runs=N",
+            message=f"{plural(estimate.n_runs, 'run is', 'runs are')} planned; allow them with "
+            "max_runs=N",
         )
     cap, needed = spec.max_gpu_hours, used_gpu_hours + estimate.gpu_hours
     if cap is not None and needed > cap:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.planning.display import duration
+from pipeline.plural import plural
 from pipeline.records.json_columns import json_text
 from pipeline.records.layout import Layout, grade_log_member
 from pipeline.records.plan import PlannedRun, read_plan
@@ -121,7 +122,9 @@ def call_messages(record: RunRecord, call_index: int) -> list[dict[str, Any]]:
         NoRunError: the run made no such call.
     """
     if not 0 <= call_index < len(record.calls):
-        raise NoRunError(f"{record.run_id} made {len(record.calls)} calls, counted from 0")
+        raise NoRunError(
+            f"{record.run_id} made {plural(len(record.calls), 'call')}, counted from 0"
+        )
     sent = sent_calls(list(message_rows(record)), list(call_rows(record)))
     return next(call.messages for call in sent if call.call_index == call_index)
 

@@ -41,7 +41,7 @@ message, every call with its token counts, every edit of what the model was show
 
 - evidence: **{_joined(facts["evidence"])}** (`live`: a real model; `sim`: a simulated agent;
   `synthetic`: made-up numbers; they must not be mixed)
-- runs: {facts["n_runs"]}, of {len(facts["instance_id"])} instances of {_joined(facts["benchmark"])}
+- runs: {facts["n_runs"]}; instances: {len(facts["instance_id"])}, of {_joined(facts["benchmark"])}
 - models: {_joined(facts["model"])}
 - arms: {_joined(facts["arm"])}
 - seeds: {_joined(facts["seed"])}

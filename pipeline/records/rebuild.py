@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.fields.kept import kept_fields
+from pipeline.plural import plural
 from pipeline.records.failure import FailureClass
 from pipeline.records.journal import frame_at, run_of
 from pipeline.records.json_columns import edit_from, json_text, tool_calls_from
@@ -86,7 +87,9 @@ def messages_of_call(run_id: str, call_index: int, layout: Layout) -> list[dict[
     for sent in sent_calls(tables.messages, tables.calls):
         if sent.call_index == call_index:
             return sent.messages
-    raise KeyError(f"run {run_id} has {len(tables.calls)} calls, none with index {call_index}")
+    raise KeyError(
+        f"run {run_id} has {plural(len(tables.calls), 'call')}, none with index {call_index}"
+    )
 
 
 def run_tables(run_id: str, layout: Layout) -> RunTables:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.accounting.best_schedule import MAX_CALLS
 from pipeline.accounting.pricing import Bill, break_even_ratio
+from pipeline.plural import plural
 from pipeline.replaying.money import Reason, SessionCost, Tariffs
 from pipeline.replaying.replay import Replayed, ReplayedCall, ReplaySettings
 from pipeline.spec.pricing import PriceList
@@ -164,7 +165,7 @@ def table_lines(by_arm: Mapping[str, Sequence[Priced]], settings: ReplaySettings
     instances = len({r.row.instance_id for r in reference})
     lists = ", ".join(dict.fromkeys(name for r in reference for name in r.session.lists))
     yield NOTICE
-    yield f"{instances} instances, {len(reference)} runs. Ratios are to {REFERENCE}."
+    yield f"{plural(instances, 'instance')}, {plural(len(reference), 'run')}. Ratios are to {REFERENCE}."
     head = (
         *("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "spliced"),
         *("break-even", "price regret", "timing", "edits"),

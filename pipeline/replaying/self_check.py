@@ -8,6 +8,7 @@ once an arm of ours has edited the view, the history that replay shows was never
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipeline.plural import plural
 from pipeline.replaying.replay import Recording, Replayed
 from pipeline.views.trajectory import SHARED_REASONS
 
@@ -24,9 +25,12 @@ class SelfCheck:
     @property
     def sentence(self) -> str:
         """What to print."""
-        over = f"Self-check, over {self.n_compared} of {self.n_calls} calls:"
+        over = f"Self-check, over {self.n_compared:,} of {plural(self.n_calls, 'call')}:"
+        if not self.n_calls:
+            return "Self-check: none, since full_history was not replayed: add it to --arms."
         if not self.n_compared:
-            return f"Self-check: none of {self.n_calls} calls has cache reads to compare with."
+            calls = plural(self.n_calls, "call")
+            return f"Self-check: none of {calls} has cache reads to compare with."
         if not self.recorded:
             return f"{over} cache reads are recorded as none and replayed as {self.replayed:,}."
         off = 100.0 * (self.replayed / self.recorded - 1.0)

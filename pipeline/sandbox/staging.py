@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
+from pipeline.plural import plural
 from pipeline.sandbox.fetching import Fetcher, FetchOptions
 from pipeline.sandbox.images import ImageStore
 from pipeline.sandbox.origin import Origin
@@ -72,7 +73,7 @@ def stage_images(
         KeyboardInterrupt: the caller's; downloads are stopped and their files removed first.
     """
     missing = [reference for reference in references if store.find(reference) is None]
-    tell(f"{len(references) - len(missing)} of {len(references)} images are here already")
+    tell(f"{len(references) - len(missing)} of {plural(len(references), 'image')} here already")
     # Where one file serves them all, the others are records only.
     shared = missing[1:] if origin.is_shared else []
     wanted = missing[:1] if origin.is_shared else missing

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.plural import plural
 from pipeline.records.failure import SandboxError
 from pipeline.sandbox.images import ImageStore
 from pipeline.sandbox.origin import Origin
@@ -71,6 +72,7 @@ def require_room(needed: Estimate) -> None:
         gigabytes = (needed.sif_bytes + needed.tmp_bytes) / 1e9
         free = needed.free_bytes / 1e9
         raise SandboxError(
-            f"{needed.n_images} images need about {gigabytes:.0f} GB and {free:.0f} GB are free: "
+            f"{plural(needed.n_images, 'image needs', 'images need')} about {gigabytes:.0f} GB "
+            f"and {free:.0f} GB are free: "
             "stage fewer (--only, --limit), unpack elsewhere (--tmp), or say --force"
         )

@@ -92,7 +92,9 @@ class CacheProbe:
         return all(cached >= wanted for cached, wanted in pairs) if pairs else None
 
     def text(self) -> str:
-        """Return it in a few lines, for people."""
+        """Return it in a few lines; empty where the server says nothing of its cache."""
+        if self.cache_mode == "unknown" and all(c.cached_tokens is None for c in self.calls):
+            return ""
         lines = [
             f"prefix cache: {self.cache_mode}, block {self.block_tokens or 'unknown'} tokens, "
             f"max_num_batched_tokens {self.max_num_batched_tokens or 'unknown'}"

@@ -110,7 +110,9 @@ class Conversation:
         return None
 
     def _usage(self, reply: ChatReply) -> Iterator[Finding]:
-        cached = "as well" if reply.cached_tokens is not None else "not: what caching saves is None"
+        cached = (
+            "as well" if reply.cached_tokens is not None else "not: what caching saves is unknown"
+        )
         yield Finding(what="usage", found=f"tokens are counted, cached ones {cached}")
         # Some end an answer a token or two late.
         if reply.completion_tokens > 2 * SHORT_ANSWER_TOKENS:

@@ -29,6 +29,7 @@ from pipeline.host.claim_file import Owner, this_owner
 from pipeline.host.environment import environment
 from pipeline.host.log import say
 from pipeline.host.slurm_job import SlurmJob, job_end_unix_s, slurm_job
+from pipeline.plural import plural
 from pipeline.records.failure import DiskError, FailureClass, GradeClass
 from pipeline.records.grade_record import GradeRecord, PatchKind
 from pipeline.records.journal import Journal, new_journal
@@ -249,13 +250,13 @@ class GradeWorker:
         if ungraded:
             named = "\n".join(f"  {run.run_id}" for run in ungraded[:10])
             say(
-                f"{len(ungraded)} runs are not graded yet:\n{named}\n"
-                f"grade them with: python -m pipeline.grade {root}"
+                f"{plural(len(ungraded), 'run is', 'runs are')} not graded yet:\n{named}\n"
+                f"grade what is left: python -m pipeline.grade {root}"
             )
         if missing:
             say(
-                f"{len(missing)} runs have no result yet and get no grade; "
-                "launch the sweep again to run them"
+                f"{plural(len(missing), 'run has', 'runs have')} no result yet, so no grade; "
+                "launch the sweep again to run what is missing"
             )
 
 

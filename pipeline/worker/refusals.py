@@ -11,6 +11,7 @@ Kinds of calls are counted apart: a cleanup turn may be refused where steps are 
 import threading
 from collections import defaultdict
 
+from pipeline.plural import plural
 from pipeline.records.run_record import RunRecord
 from pipeline.serving.client import RequestRefusedError
 from pipeline.serving.finding import ServerUnfitError
@@ -50,7 +51,8 @@ class Refusals:
             self._held.clear()
         why = (record.failure or "").strip().rpartition("\n")[2]
         raise RefusedInARowError(
-            f"the server refused {self._limit} runs in a row at their first {refused} call, so no "
+            f"the server refused {plural(self._limit, 'run')} in a row at their first {refused} "
+            "call, so no "
             f"more are started and none of them counts as tried: {why}"
         )
 

@@ -1,7 +1,9 @@
 """What is refused, what is only said, and a tally that adds up whatever happened."""
 
+import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.gate import Gate, checked, refusal
-from pipeline.analysis.gate_runs import RUNS_OF, shrunk_prompts
+from pipeline.analysis.gate import Gate, InvalidSweepError, checked, refusal
+from pipeline.analysis.gate_runs import RUNS_OF, shrunk_prompts, with_runs
+from pipeline.analysis.publish import analyze_results
 from pipeline.analysis.tables import open_tables
 from pipeline.records.layout import Layout
 
@@ -21,7 +24,8 @@ Row = dict[str, Any]
 
 def gate_of(results: Path, *, has_lock: bool = True) -> Gate:
     with open_tables(results) as connection:
-        return checked(connection, has_lock=has_lock)
+        gate = checked(connection, has_lock=has_lock)
+        return replace(gate, problems=tuple(with_runs(connection, gate.problems)))
 
 
 def codes(gate: Gate, *, blocking: bool = True) -> set[str]:
@@ -84,6 +88,65 @@ def test_a_count_names_its_first_runs_and_the_table_with_all(sweep: Path):
     assert ", ".join(problem.runs[:3]) in problem.sentence
     assert problem.runs[3] not in problem.sentence
     assert "tables/gate_runs.csv" in problem.sentence
+
+
+def test_a_count_of_one_arm_names_the_runs_of_that_arm_alone(sweep: Path):
+    def two_arms_at_the_limit(rows: list[Row]) -> list[Row]:
+        for arm in ("full_history", "plan_prune"):
+            next(row for row in rows if row["arm"] == arm)["failure_class"] = "limit_time"
+        return rows
+
+    edit_table(sweep, "runs", two_arms_at_the_limit)
+    problems = [p for p in gate_of(sweep).problems if p.code == "wall_limit"]
+    arms = {str(run["run_id"]): run["arm"] for run in table_of(sweep, "runs")}
+    assert [[arms[run] for run in p.runs] for p in problems] == [["full_history"], ["plan_prune"]]
+
+
+def test_a_refused_analysis_leaves_the_table_of_the_runs_that_it_counts(sweep: Path):
+    edit_table(sweep, "grades", lambda rows: rows[5:])
+    with pytest.raises(InvalidSweepError) as refused:
+        analyze_results(sweep)
+    path = Layout(sweep).report / "tables" / "gate_runs.csv"
+    assert str(path) in str(refused.value)
+    counted = list(csv.DictReader(path.read_text().splitlines()))
+    ungraded = {row["run_id"] for row in counted if row["problem"] == "half_graded"}
+    graded = {row["run_id"] for row in table_of(sweep, "grades")}
+    assert ungraded == {row["run_id"] for row in table_of(sweep, "runs")} - graded
+    assert ungraded == {row["run_id"] for row in counted if row["problem"] == "lost_pairs"}
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "code"),
+    [
+        ("grades", {"n_statuses": 0}, "no_statuses"),
+        ("grades", {"test_settings": "conftest.py"}, "test_settings"),
+        ("grades", {"grade_class": "grade_timeout", "resolved": False}, "grade_timeout"),
+        ("runs", {"n_pruner_errors": 1, "extra": '{"treatment": {"n_judged": 9, '
+         '"n_pruner_errors": 1}}'}, "pruner_errors"),
+        ("runs", {"extra": '{"treatment": {"verdict": "untreated"}}'}, "untreated_arm"),
+        ("runs", {"extra": '{"treatment": {"verdict": "unexpected"}}'}, "unexpected_edits"),
+    ],
+)  # fmt: skip
+def test_every_count_of_runs_names_them(sweep: Path, table: str, changes: Row, code: str):
+    edit_table(sweep, table, changed(0, **changes))
+    (problem,) = [p for p in gate_of(sweep).problems if p.code == code]
+    assert problem.runs == (table_of(sweep, table)[0]["run_id"],)
+    assert problem.runs[0] in problem.sentence
+
+
+def test_nothing_is_graded_is_said_only_where_no_run_has_a_grade(sweep: Path):
+    def only_stale_ones(rows: list[Row]) -> list[Row]:
+        return [row | {"patch_sha256": "another"} for row in rows[:18]]
+
+    edit_table(sweep, "grades", only_stale_ones)
+    sentences = {p.code: p.sentence for p in gate_of(sweep).problems}
+    assert "no_grades" not in sentences
+    assert sentences["stale_grades"].startswith("18 grades are of another patch")
+    assert sentences["half_graded"].startswith("174 finished runs are not graded")
+
+
+def table_of(results: Path, name: str) -> list[Row]:
+    return pq.read_table(Layout(results).table_file(name)).to_pylist()
 
 
 Step = tuple[str, int, str | None]

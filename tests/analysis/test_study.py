@@ -1,5 +1,6 @@
 """From tables to findings: true effects are found, and odd sweeps give plain sentences."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,24 @@ def test_one_arm_is_described_and_compared_with_nothing(tmp_path: Path):
     write_sweep(sweep, tmp_path)
     text = paired_table_text(study_of(tmp_path))
     assert "only one arm: there is nothing to compare it with" in text
+
+
+@pytest.mark.parametrize("tokens", [0, None])
+@pytest.mark.parametrize("arm", ["full_history", "plan_prune"])
+def test_an_arm_whose_servers_answered_or_counted_nothing_leaves_no_nan_and_no_warning(
+    sweep: Path, arm: str, tokens: int | None
+):
+    def without_tokens(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        names = [name for name in rows[0] if name.endswith("_tokens")]
+        return [row | dict.fromkeys(names, tokens) if row["arm"] == arm else row for row in rows]
+
+    edit_table(sweep, "runs", without_tokens)
+    summary = analyze_results(sweep, allow_invalid=True)
+    text = re.sub(
+        r"<style.*?</style>|<svg.*?</svg>|<[^>]*>", "", summary.report.read_text(), flags=re.S
+    )
+    for told in (text, paired_table_text(summary.study)):
+        assert not re.search(r"\b(nan|inf)\b", told, re.IGNORECASE)
 
 
 def test_an_unknown_number_stays_unknown(sweep: Path):

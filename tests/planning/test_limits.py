@@ -63,7 +63,7 @@ def test_sandboxes_that_do_not_fit_a_tasks_memory_are_counted() -> None:
     words = ("cluster.sandbox_memory_mb=16384", "cluster.rollout.concurrency=16")
     assert refused(*words, "cluster.rollout.mem_gb=180") == []
     (said,) = [r for r in remarked(*words, "cluster.rollout.mem_gb=180") if "sandboxes" in r]
-    assert "16 sandboxes of up to 16 GB are 256 GB, and a task has 180" in said
+    assert "16 sandboxes of up to 16 GB make 256 GB, and a task has 180" in said
     assert not [r for r in remarked(*words, "cluster.rollout.mem_gb=256") if "sandboxes" in r]
     (said,) = refused(*words, "cluster.rollout.mem_gb=15")
     assert said.startswith("cluster.rollout.mem_gb: one sandbox may take 16 GB")

@@ -19,7 +19,7 @@ def test_compact_says_what_is_in_the_tables_now(
     with Journal(layout.journal("w0")) as journal:
         journal.append_run(full_run())
     assert compact.main([str(tmp_path)]) == 0
-    assert "1 runs, 0 grades" in capsys.readouterr().out
+    assert "1 run, 0 grades" in capsys.readouterr().out
 
 
 def test_compact_names_the_journal_and_the_byte_of_a_corrupt_frame(
@@ -35,7 +35,7 @@ def test_compact_names_the_journal_and_the_byte_of_a_corrupt_frame(
     assert compact.main([str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert "w0.journal is corrupt at byte 0" in shown.err
-    assert "1 runs" in shown.out
+    assert "1 run," in shown.out
 
 
 def test_compact_refuses_a_folder_that_is_not_there(

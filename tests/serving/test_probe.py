@@ -35,6 +35,11 @@ def probe_of(*calls: ProbeCall, block: int | None = 32, mode: str = "plain") -> 
     )
 
 
+def test_nothing_is_said_of_a_cache_that_the_server_does_not_mention():
+    assert probe_of(call("fresh", None, None), block=None, mode="unknown").text() == ""
+    assert "fresh" in probe_of(call("fresh", 0, None), block=None, mode="unknown").text()
+
+
 def test_it_says_whether_the_server_follows_the_common_prefix():
     exact = probe_of(call("fresh", 0, 0), call("edited", 480, 500))
     assert exact.follows_prefix is True

@@ -25,6 +25,7 @@ from pipeline.analysis.rate_difference import RateDifference
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.traces import typical_pair
 from pipeline.analysis.wording import evidence_note
+from pipeline.plural import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,12 +79,12 @@ def _group_figures(
         yield drawn(
             "peak_context",
             peak_contexts(peaks, solved_where_complete(group), styles, reference=group.reference),
-            f"Peak context of each of {n} tasks, mean over seeds; filled: solved.",
+            f"Peak context of each of {plural(n, 'task')}, mean over seeds; filled: solved.",
         )
         yield drawn(
             "stacked_tokens",
             stacked_tokens(_token_parts(group), n_instances=n),
-            f"Input tokens by kind of call over the {n} tasks that are complete in every arm, "
+            f"Input tokens by kind of call over {plural(n, 'task')} complete in every arm, "
             "mean over seeds.",
         )
     if group.contrasts:

@@ -11,6 +11,7 @@ from pipeline.analysis.figures.style import (
     short_number,
     thousands,
 )
+from pipeline.plural import plural
 
 _PARTS = (
     ("steps", "#4D4D4D", ""),
@@ -46,7 +47,7 @@ def stacked_tokens(parts: Mapping[str, Sequence[float]], *, n_instances: int) ->
         )  # fmt: skip
     axes.invert_yaxis()
     axes.set_xlim(0, max([*starts, 1.0]) * 1.18)
-    axes.set_xlabel(f"input tokens, {n_instances} tasks")
+    axes.set_xlabel(f"input tokens, {plural(n_instances, 'task')}")
     thousands(axes.xaxis)
     legend_above(axes, columns=3)
     return figure

@@ -20,6 +20,7 @@ from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.paired_table import HEADER, paired_rows
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.tally import ENDINGS, GRADES
+from pipeline.plural import plural
 from pipeline.spec.agent import AgentSpec
 
 MAX_NAMED = 40
@@ -36,6 +37,7 @@ def report_page(study: Study, figures: Sequence[Drawn], pages: Mapping[str, str]
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["short"] = _short
+    environment.filters["plural"] = plural
     environment.filters["percent"] = wording.percent
     environment.filters["p"] = wording.p_value
     environment.filters["ratio"] = wording.ratio
@@ -64,13 +66,12 @@ def _short(value: float) -> str:
 
 def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]) -> dict[str, Any]:
     group = study.group
-    seeds = sorted({len(arm.seeds) for arm in group.arms.values()})
     return {
         "title": group.title,
         "evidence": evidence_word(group.evidence),
         "n_instances": len(group.instance_ids),
         "n_repos": len(set(group.repos)),
-        "seeds": " or ".join(map(str, seeds)),
+        "seeds": wording.seeds_words(group),
         "reference": study.reference,
         "arms": list(group.arms),
         "excluded": group.excluded,

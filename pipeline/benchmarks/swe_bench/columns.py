@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.benchmarks.rows import DatasetError, check_identities, place_of, read_rows
+from pipeline.plural import plural
 
 CLASSIC_COLUMNS = (
     "repo",
@@ -80,7 +81,8 @@ def refuse_ungradable(rows: Sequence[Mapping[str, Any]], *, source: str) -> None
     if refused:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         raise DatasetError(
-            f"{len(refused)} of {len(rows)} rows cannot be graded: {'; '.join(refused[:5])}{more}. "
+            f"{len(refused):,} of {plural(len(rows), 'row')} cannot be graded: "
+            f"{'; '.join(refused[:5])}{more}. "
             "Leave them out: python -m pipeline.stage dataset FILE --to FOLDER --drop-ungradable"
         )
 

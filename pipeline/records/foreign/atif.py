@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.plural import plural
 from pipeline.records.failure import FailureClass
 from pipeline.records.foreign.endings import Ending
 from pipeline.records.foreign.history import History, Usage, text_of
@@ -110,15 +111,17 @@ class _Reader:
         """Note what people should know of it."""
         if self._n_summed:
             self.history.notes.append(
-                f"{self._n_summed} steps sum several calls: the sizes of those are unknown"
+                f"several calls are summed in {plural(self._n_summed, 'step')}: their sizes are "
+                "unknown"
             )
         if self._n_copied:
             self.history.notes.append(
-                f"{self._n_copied} steps were copied from another context: not billed again"
+                f"copied from another context, not billed again: {plural(self._n_copied, 'step')}"
             )
         if self.history.aside:
             self.history.notes.append(
-                f"{len(self.history.aside)} calls of its sub-agents, which have caches of their"
+                f"{plural(len(self.history.aside), 'call')} of its sub-agents, which have "
+                "caches of their"
                 " own, were billed and are not replayed"
             )
 

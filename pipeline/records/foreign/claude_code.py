@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.plural import plural
 from pipeline.records.foreign.history import History, Usage
 from pipeline.records.foreign.jsonl import objects_in
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -245,7 +246,7 @@ def _usage(entry: Entry) -> Usage:
 def _note(history: History, estimated: int) -> None:
     if history.aside:
         history.notes.append(
-            f"{len(history.aside)} calls on other branches were billed and are not replayed"
+            f"billed and not replayed: {plural(len(history.aside), 'call')} on other branches"
         )
     if history.n_repeated:
         history.notes.append("what it repeats of its parent's session is billed there")
@@ -256,7 +257,7 @@ def _note(history: History, estimated: int) -> None:
     )
     if unsplit:
         history.notes.append(
-            f"{unsplit} calls do not say how long their cache writes stay: taken as five minutes"
+            f"cache writes of {plural(unsplit, 'call')} without a lifetime: taken as five minutes"
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.plural import plural
 from pipeline.records.foreign.history import History, Usage
 from pipeline.records.foreign.jsonl import objects_in
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -86,7 +87,9 @@ class _Reader:
         self._close_reply()
         if self._history.n_repeated:
             n = self._history.n_repeated
-            self._history.notes.append(f"{n} calls are its parent's: billed there")
+            self._history.notes.append(
+                f"{plural(n, 'call is', 'calls are')} its parent's: billed there"
+            )
         return self._history.run(agent="codex", version=self._version, model=self._model)
 
     def _take_item(self, item: Mapping[str, Any], timestamp: Any) -> None:

@@ -80,7 +80,7 @@ def test_what_was_copied_from_another_context_is_shown_and_not_billed_twice() ->
     run = read(agent_step(3, is_copied_context=True), agent_step(4))
     assert [c.prompt_tokens for c in run.calls] == [400]
     assert len(run.trajectory.turns) == 2
-    assert "1 steps were copied" in run.notes[0]
+    assert "not billed again: 1 step" in run.notes[0]
 
 
 def test_a_step_without_a_call_bills_nothing() -> None:
@@ -90,7 +90,7 @@ def test_a_step_without_a_call_bills_nothing() -> None:
 def test_the_sizes_of_summed_calls_are_unknown() -> None:
     run = read(agent_step(3, llm_call_count=2))
     assert run.calls[0].prompt_tokens is None
-    assert "sum several calls" in run.notes[0]
+    assert "several calls are summed in 1 step" in run.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_calls_of_sub_agents_were_billed_and_stand_aside() -> None:
     run = read(agent_step(3), subagent_trajectories=[inner])
     assert [c.prompt_tokens for c in run.calls] == [300]
     assert [c.prompt_tokens for c in run.aside] == [100]
-    assert "1 calls of its sub-agents" in run.notes[0]
+    assert "1 call of its sub-agents" in run.notes[0]
 
 
 def continued(folder: Path) -> Path:

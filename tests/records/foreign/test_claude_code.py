@@ -108,7 +108,7 @@ def test_other_branches_are_left_out_and_counted(tmp_path: Path) -> None:
     run = read(tmp_path, lines)
     assert len(run.calls) == 2
     assert not any("Another way" in m.content for m in run.trajectory.messages)
-    assert "1 calls on other branches" in run.notes[0]
+    assert "1 call on other branches" in run.notes[0]
     assert [c.prompt_tokens for c in run.aside] == [124]
 
 
@@ -218,7 +218,7 @@ def test_writes_for_five_minutes_and_for_an_hour_are_told_apart(tmp_path: Path) 
 def test_writes_without_that_split_are_known_as_such(tmp_path: Path) -> None:
     run = read(tmp_path, session())
     assert {c.cache_write_1h_tokens for c in run.calls} == {None}
-    assert "2 calls do not say how long their cache writes stay" in run.notes[0]
+    assert "cache writes of 2 calls without a lifetime" in run.notes[0]
 
 
 def test_a_session_that_changes_its_model_says_so_call_by_call(tmp_path: Path) -> None:

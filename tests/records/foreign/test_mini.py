@@ -135,7 +135,7 @@ def test_a_bad_file_is_named_and_the_others_are_kept(
     shown = capsys.readouterr()
     assert "torn.traj.json was left out" in shown.err
     assert "list.traj.json was left out" in shown.err
-    assert "ingested 1 runs" in shown.out
+    assert "ingested 1 run;" in shown.out
 
 
 def test_recordings_of_one_instance_are_replicates(tmp_path: Path) -> None:

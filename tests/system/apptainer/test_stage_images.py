@@ -90,7 +90,7 @@ def test_what_is_there_is_not_fetched_again(store: ImageStore, hub: Hub) -> None
     staged(store, references, REGISTRY)
     asked = hub.asked.copy()
     report, lines = staged(store, references, REGISTRY)
-    assert (report.staged, lines) == ([], ["1 of 1 images are here already"])
+    assert (report.staged, lines) == ([], ["1 of 1 image here already"])
     assert hub.asked == asked
 
 
