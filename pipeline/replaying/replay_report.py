@@ -165,7 +165,8 @@ def table_lines(by_arm: Mapping[str, Sequence[Priced]], settings: ReplaySettings
     instances = len({r.row.instance_id for r in reference})
     lists = ", ".join(dict.fromkeys(name for r in reference for name in r.session.lists))
     yield NOTICE
-    yield f"{plural(instances, 'instance')}, {plural(len(reference), 'run')}. Ratios are to {REFERENCE}."
+    runs = plural(len(reference), "run")
+    yield f"{plural(instances, 'instance')}, {runs}. Ratios are to {REFERENCE}."
     head = (
         *("prompt", "peak", "new", "rebilled", "cached", "flat", "caching", "spliced"),
         *("break-even", "price regret", "timing", "edits"),

@@ -26,8 +26,6 @@ class SelfCheck:
     def sentence(self) -> str:
         """What to print."""
         over = f"Self-check, over {self.n_compared:,} of {plural(self.n_calls, 'call')}:"
-        if not self.n_calls:
-            return "Self-check: none, since full_history was not replayed: add it to --arms."
         if not self.n_compared:
             calls = plural(self.n_calls, "call")
             return f"Self-check: none of {calls} has cache reads to compare with."
