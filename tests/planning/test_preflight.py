@@ -142,3 +142,31 @@ def test_an_arm_that_goes_by_a_line_head_needs_a_server_that_has_one(tmp_path):
     shipped = prepare(sweep_spec(["+sweep=line_head", f"results={tmp_path}"]))
     said = [str(p) for p in problems(shipped, estimated(shipped.lock.spec, shipped.runs))]
     assert not [p for p in said if "flags" in p]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ([], "models.sim.serve.splice_store_gib: arm plan_prune has cache: splice, and this is of"),
+        (
+            ["model=tiny"],
+            "models.tiny.serve.splice_store_gib: arm plan_prune has cache: splice, and",
+        ),
+        (["model=tiny", "model.serve.tensor_parallel=2"], "serve.tensor_parallel"),
+        (["model=tiny", "model.serve.kv_cache_dtype=fp8"], "serve.kv_cache_dtype"),
+        (["model=tiny", "model.serve.prefix_caching=false"], "serve.prefix_caching"),
+    ],
+)
+def test_an_arm_that_splices_needs_a_server_that_does(tmp_path, overrides, says):
+    said = found(tmp_path, "arms.plan_prune.cache=splice", *overrides)
+    assert any(says in problem for problem in said)
+
+
+def test_a_server_with_a_store_has_nothing_against_an_arm_that_splices(tmp_path):
+    words = ["model=tiny", "model.serve.splice_store_gib=1", "arms.plan_prune.cache=splice"]
+    assert not [p for p in found(tmp_path, *words) if "splice" in p]
+
+
+def test_how_to_splice_is_said_only_where_it_is_done():
+    with pytest.raises(Exception, match="add cache: splice"):
+        sweep_spec(words_of("+sweep=demo", "arms.plan_prune.splice_repair_tokens=16"))

@@ -1,5 +1,6 @@
 """vLLM's command line and environment, whole: every word that it is given is here."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ def test_qwen_on_two_cards_gets_its_parsers_and_its_memory_plan():
         *("--enable-prefix-caching", "--disable-uvicorn-access-log", "--language-model-only"),
         *("--mamba-cache-mode", "align"),
     ]
+
+
+def test_a_store_for_splicing_is_a_connector_that_recomputes_what_it_cannot_load():
+    argv = vllm_argv(model(splice_store_gib=2.5), port=20001)
+    settings = json.loads(argv[argv.index("--kv-transfer-config") + 1])
+    assert settings == {
+        "kv_connector": "SpliceConnector",
+        "kv_connector_module_path": "pipeline.serving.splice.connector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"store_gib": 2.5},
+    }
 
 
 def test_an_image_is_run_with_its_gpus_and_its_folders():

@@ -3,30 +3,42 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.host.environment import environment
 from pipeline.protocols import ChatReply, ChatRequest
 from pipeline.serving.client import HttpCompleter
+from pipeline.serving.command import vllm_argv
 from pipeline.serving.server import VllmServer
 from pipeline.serving.splice.client import SplicedCompleter, SpliceRule
 from pipeline.spec.model import ModelSpec
 from tests.system import vllm_site
 
 
-def model(name: str, *flags: str, cache_mb: int = 512, store_gib: float = 1.0) -> ModelSpec:
+def model(name: str, *overrides: str, cache_mb: int = 512) -> ModelSpec:
     """Return a shipped model, in float32, whose server splices."""
-    words = ["--kv-cache-memory-bytes", str(cache_mb << 20), *flags]
     return vllm_site.model(
         name,
         "model.serve.dtype=float32",
-        f"model.serve.splice_store_gib={store_gib}",
-        f"model.serve.flags=[{','.join(json.dumps(word) for word in words)}]",
+        "model.serve.splice_store_gib=1",
+        f"model.serve.flags=[--kv-cache-memory-bytes,'{cache_mb << 20}']",
         # One thread that does not spin: elsewhere on a shared machine others wait for the cores.
         f"model.serve.env={{PYTHONPATH: '{vllm_site.CHECKOUT}', OMP_NUM_THREADS: '1',"
         " OMP_WAIT_POLICY: PASSIVE, VLLM_CPU_OMP_THREADS_BIND: nobind}",
+        *overrides,
     )
+
+
+def with_connector(spec: ModelSpec, name: str, module: str) -> ModelSpec:
+    """Return the model with another connector in its server."""
+    (settings,) = (
+        json.loads(word) for word in vllm_argv(spec, port=1) if "SpliceConnector" in word
+    )
+    other = settings | {"kv_connector": name, "kv_connector_module_path": module}
+    flags = (*spec.serve.flags, "--kv-transfer-config", json.dumps(other))
+    return replace(spec, serve=replace(spec.serve, splice_store_gib=None, flags=flags))
 
 
 @contextmanager
