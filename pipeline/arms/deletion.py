@@ -24,6 +24,7 @@ from pipeline.views.shown import (
     reasoning_edit,
 )
 from pipeline.views.thinning import thinned
+from pipeline.views.thoughts import thought_edit
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
 
 REASON = "delete"
@@ -48,7 +49,8 @@ class Deletion(Parameters):
     """Newest turns left intact; 0 rewrites before the next call."""
     reasoning_in: Science[Literal["both", "auto", "field", "text"]] = "both"
     """Where reasoning is: all the thinking that the next call would show, its own field and the
-    assistant's text; one of them; or (`auto`) the text only where a model has no field."""
+    assistant's text; one of them; or (`auto`) the text only where a model has no field. Thoughts
+    that are arguments of a tool are reasoning in each case."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.rate <= 1.0:
@@ -102,23 +104,21 @@ class DeletionPolicy:
         self, number: int, turn: Turn, standing: Edits, parts: Sequence[Part]
     ) -> Iterator[Edit]:
         message = turn.assistant
+
+        def shortened(text: str) -> str:
+            return "" if self._spec.unit == "turn" else self._thinned(text, number, message.index)
+
         open_parts = [part for part in parts if (message.index, part) not in standing]
         if Part.REASONING in open_parts and message.reasoning:
-            if self._spec.unit == "turn":
-                yield reasoning_edit(message, REASON)
-            else:
-                text = self._thinned(message.reasoning, number, message.index)
-                yield replace(reasoning_edit(message, REASON), text=text)
+            yield replace(reasoning_edit(message, REASON), text=shortened(message.reasoning))
         if Part.CONTENT in open_parts and message.content:
-            text = self._thought_text(number, turn)
+            # Commands in it stay.
+            text = without_text(turn, shortened)
             if text != message.content:
                 yield content_edit(message, text, REASON)
-
-    def _thought_text(self, number: int, turn: Turn) -> str:
-        """Return the assistant's text without its thoughts; commands in it stay."""
-        if self._spec.unit == "turn":
-            return without_text(turn, lambda _: "")
-        return without_text(turn, lambda text: self._thinned(text, number, turn.assistant.index))
+        thoughts = thought_edit(message, REASON, shortened)
+        if thoughts is not None and (message.index, Part.TOOL_CALLS) not in standing:
+            yield thoughts
 
     def _thinned(self, text: str, number: int, index: int) -> str:
         def chosen(n: int) -> set[int]:

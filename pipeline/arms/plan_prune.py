@@ -36,6 +36,7 @@ from pipeline.views.shown import (
     placeholder_text,
     reasoning_edit,
 )
+from pipeline.views.thoughts import thought_edit
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory, Turn, merged
 
 REASON = "prune"
@@ -193,13 +194,14 @@ class PlanPrunePolicy:
         spans = step_spans(trajectory)
         current = next((s.plan_step for s in spans if s.last is None), None)
         old = turns[: max(0, len(turns) - self._spec.protect_last_turns)]
-        return [
-            reasoning_edit(turn.assistant, REASON)
+        finished = [
+            turn.assistant
             for turn in old
-            if turn.assistant.reasoning
-            and (step := step_of(turn.assistant, spans)) is not None
-            and step != current
+            if (step := step_of(turn.assistant, spans)) is not None and step != current
         ]
+        fields = [reasoning_edit(message, REASON) for message in finished if message.reasoning]
+        thoughts = [thought_edit(message, REASON) for message in finished]
+        return [*fields, *(edit for edit in thoughts if edit is not None)]
 
 
 def pruned(

@@ -1,7 +1,8 @@
 """Which files a command writes and which it prints, and what in its text is their content."""
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -14,6 +15,12 @@ _PYTHON_WRITE = re.compile(
     r"open\(\s*['\"]([^'\"]+)['\"]\s*,\s*['\"][wa]|Path\(\s*['\"]([^'\"]+)['\"]\s*\)\.write_"
 )
 _SED_IN_PLACE = re.compile(r"\bsed\s+(?:-\w+\s+)*-i\S*\s+(.*)\s([^\s;|&<>]+)\s*$", re.S)
+EDITORS: tuple[str, ...] = ("str_replace_editor ", "str_replace_based_edit_tool ")
+"""How a call of a tool that views and edits files begins, its words quoted by `shlex.join`."""
+_QUOTED = r"'(?:[^']|'\"'\"')*'"
+"""A word as `shlex.join` quotes it."""
+_EDITED_PATH = re.compile(rf"\w+ (?:create|str_replace|insert) ({_QUOTED}|[^\s']+)")
+_EDITED_TEXT = re.compile(r" --(?:file_text|new_str|old_str) '((?:[^']|'\"'\"')*)'")
 _WORD = re.compile(r"[^\s'\"`|;&<>()\[\]{},:=]+")
 
 
@@ -28,7 +35,9 @@ class Written:
 
 @lru_cache(maxsize=4096)
 def written_by(command: str) -> tuple[Written, ...]:
-    """Return what a command writes by a heredoc, or edits by a script in the command."""
+    """Return what a command writes by a heredoc, or edits by a script or a text in the command."""
+    if command.startswith(EDITORS):
+        return tuple(_edited(command))
     text, documents = without_heredocs(command)
     found = []
     for number, document in enumerate(documents):
@@ -44,6 +53,16 @@ def written_by(command: str) -> tuple[Written, ...]:
     if sed is not None:
         found.append(Written(path=sed.group(2), start=sed.start(1), end=sed.end(1)))
     return tuple(found)
+
+
+def _edited(command: str) -> Iterator[Written]:
+    """Yield the texts that a call of an editor writes, the quotes around them left out."""
+    place = _EDITED_PATH.match(command)
+    if place is None:
+        return
+    path = shlex.split(place.group(1))[0]
+    for text in _EDITED_TEXT.finditer(command):
+        yield Written(path=path, start=text.start(1), end=text.end(1))
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """What kind of thing a simple command does, by tables of programs and their options."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -60,8 +60,9 @@ _PROGRAMS = _by_word(
         Kind.TEST: "pytest py.test tox nox nosetests unittest ctest trial runtests.py",
         Kind.ENVIRONMENT: "pip pip3 pipx uv conda mamba apt apt-get apk yum dnf npm yarn poetry "
         "env printenv export declare source . uname nproc free df id whoami deactivate",
+        Kind.SUBMIT: "task_done",
         Kind.OTHER: "cd pwd pushd popd set true false sleep date exit kill pkill wait alias unset "
-        "echo printf : [ [[ test read local shift return break continue",
+        "sequentialthinking echo printf : [ [[ test read local shift return break continue",
     }
 )
 """Program to kind; what is not here runs something."""
@@ -196,7 +197,15 @@ def _runner(stage: Stage) -> Kind | None:
 
 
 def _editor(stage: Stage) -> Kind | None:
+    if stage.arguments[:1] == ("view",) and _names_folder(stage.arguments[1:]):
+        return Kind.SEARCH
     return _EDITORS.get(stage.arguments[0], Kind.WRITE) if stage.arguments else None
+
+
+def _names_folder(arguments: Sequence[str]) -> bool:
+    """Return whether a view without lines is of a folder, by the form of its name."""
+    name = arguments[0].rstrip("/").rpartition("/")[2] if arguments else ""
+    return len(arguments) == 1 and "." not in name and not name[:1].isupper()
 
 
 def _test_script(stage: Stage) -> Kind | None:

@@ -2,14 +2,15 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from pipeline.views.trajectory import (
     Edit,
     Edits,
     Message,
     Part,
-    ToolCall,
     Turn,
     shown_content,
     tool_calls_as_sent,
@@ -28,21 +29,17 @@ def cut_commands(
         reason: of the edit.
     """
     assistant = turn.assistant
-    shells = {c.id for c in assistant.tool_calls if _is_shell_call(c, turn)}
-    results = {
-        m.tool_call_id: m
-        for m in turn.observations
-        if m.index in shorter and (m.tool_call_id in shells or not assistant.tool_calls)
-    }
+    results = {m.tool_call_id: m for m in turn.observations if m.index in shorter}
     if assistant.tool_calls:
         edit = standing.get((assistant.index, Part.TOOL_CALLS))
         calls = tool_calls_as_sent(assistant.tool_calls) if edit is None else json.loads(edit.text)
         before = json.dumps(calls, ensure_ascii=False)
+        asked = {call.id: call.arguments for call in assistant.tool_calls}
         for call in calls:
             result = results.get(call["id"])
             if result is not None:
-                call["function"]["arguments"] = json.dumps(
-                    {"command": shorter[result.index]}, ensure_ascii=False
+                call["function"]["arguments"] = _cut_arguments(
+                    asked[call["id"]], result.command or "", shorter[result.index]
                 )
         text = json.dumps(calls, ensure_ascii=False)
         part = Part.TOOL_CALLS
@@ -57,14 +54,27 @@ def cut_commands(
     return Edit(message_index=assistant.index, part=part, text=text, reason=reason)
 
 
-def _is_shell_call(call: ToolCall, turn: Turn) -> bool:
-    """Return whether a call's command is its argument; an editor's call amounts to one."""
-    ran = {m.tool_call_id: m.command for m in turn.observations}
+def _cut_arguments(arguments: str, command: str, shorter: str) -> str:
+    """Return a call's arguments with its command cut.
+
+    A shell's command is its argument. Another tool's call only amounts to one (`Tool.as_command`):
+    what follows a `--name` there is the argument of that name, and is cut as the command was, or
+    wholly where that was. What the tool is asked to do, and with which file, stays.
+    """
+    given = json.loads(arguments)
+    if given.get("command") == command:
+        return json.dumps({"command": shorter}, ensure_ascii=False)
     try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(arguments, dict) and arguments.get("command") == ran.get(call.id)
+        before, after = shlex.split(command), shlex.split(shorter)
+    except ValueError:
+        return arguments
+    for flag, value in pairwise(before):
+        name = flag.removeprefix("--")
+        if flag != f"--{name}" or given.get(name) != value or not isinstance(value, str):
+            continue
+        cut = after[before.index(flag) + 1] if len(after) == len(before) else shorter
+        given[name] = min(cut, value, key=len)
+    return json.dumps(given, ensure_ascii=False)
 
 
 def without_text(turn: Turn, change: Callable[[str], str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from pipeline.shell.files import EDITORS
 from pipeline.views.policy import TokenCounter
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
 
@@ -187,8 +188,10 @@ def changed(edits: Iterable[Edit], standing: Edits) -> list[Edit]:
 
 
 def shortened(command: str | None, limit_chars: int) -> str:
-    """Return the first line of a command, cut to `limit_chars`."""
+    """Return the first line of a command, cut to `limit_chars`; an editor's long name goes."""
     lines = (command or "").strip().splitlines()
     first = lines[0].strip() if lines else ""
+    for name in EDITORS:
+        first = first.removeprefix(name)
     cut = len(lines) > 1 or len(first) > limit_chars
     return first[: limit_chars - 1] + "…" if cut else first

@@ -1,8 +1,9 @@
 """Runs written down beforehand: groups of messages, as an agent appends them between two calls."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pipeline.views.elide import elide
 from pipeline.views.policy import AuxReply, AuxRequest, Policy, RequestedToolCall, TokenCounter
@@ -24,6 +25,8 @@ class Act:
     frame: tuple[str, str] = ("", "")
     """What a template writes before and after the output."""
     waited_s: float | None = None
+    arguments: Mapping[str, Any] | None = None
+    """The call's, of a tool that takes more than a command."""
     plan: tuple[tuple[str, int], ...] = ()
     """Plan events of a `planctl` action: (action, plan step)."""
 
@@ -102,7 +105,7 @@ class Script:
             ToolCall(
                 id=f"call_{self._step}_{k}",
                 name=act.tool,
-                arguments=json.dumps({"command": act.command}),
+                arguments=json.dumps(act.arguments or {"command": act.command}),
             )
             for k, act in enumerate(round_.acts)
         )

@@ -1,16 +1,15 @@
 """Trae agent's other tools: a shell that must be restarted after a timeout, thinking, the end."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.agent.bash_tool import BASH, BashTool, with_focus
 from pipeline.agent.tool import Action, ToolResult
 from pipeline.protocols import Sandbox
+from pipeline.views import thoughts
 from pipeline.views.policy import RequestedToolCall
-
-THOUGHT = "thought"
-"""The argument of `sequentialthinking` that is reasoning."""
 
 
 def _schema(
@@ -67,13 +66,13 @@ class RestartedBash:
 class SequentialThinking:
     """`sequentialthinking`: the model writes a thought down, and goes on."""
 
-    name = "sequentialthinking"
+    name = thoughts.TOOL
     schema = _schema(
         name,
         "Think a hard problem through in numbered thoughts. A thought may revise an earlier one, or"
         " begin a branch at it; the number of thoughts may change on the way.",
         {
-            THOUGHT: {"type": "string", "description": "This thought."},
+            thoughts.ARGUMENT: {"type": "string", "description": "This thought."},
             "next_thought_needed": {"type": "boolean", "description": "Whether one follows."},
             "thought_number": {"type": "integer", "description": "From 1."},
             "total_thoughts": {"type": "integer", "description": "So many you expect to need."},
@@ -83,7 +82,7 @@ class SequentialThinking:
             "branch_id": {"type": "string", "description": "The branch's name."},
             "needs_more_thoughts": {"type": "boolean", "description": "Whether it takes more."},
         },
-        required=(THOUGHT, "next_thought_needed", "thought_number", "total_thoughts"),
+        required=(thoughts.ARGUMENT, "next_thought_needed", "thought_number", "total_thoughts"),
     )
 
     def __init__(self) -> None:
@@ -113,8 +112,8 @@ class SequentialThinking:
         return ToolResult(output=json.dumps(status))
 
     def as_command(self, arguments: Mapping[str, Any], call: RequestedToolCall) -> str:  # noqa: ARG002
-        """Return the arguments as written."""
-        return call.arguments or "{}"
+        """Return the tool and the thought: no files, and no shell's words, are in it."""
+        return shlex.join([self.name, str(arguments.get(thoughts.ARGUMENT, ""))])
 
 
 def _is_count(value: Any) -> bool:
@@ -122,7 +121,7 @@ def _is_count(value: Any) -> bool:
 
 
 _THOUGHT_FIELDS: Mapping[str, Callable[[Any], bool]] = {
-    THOUGHT: lambda value: isinstance(value, str),
+    thoughts.ARGUMENT: lambda value: isinstance(value, str),
     "next_thought_needed": lambda value: isinstance(value, bool),
     "thought_number": _is_count,
     "total_thoughts": _is_count,
@@ -154,5 +153,5 @@ class TaskDone:
         return ToolResult(output="Noted.")
 
     def as_command(self, arguments: Mapping[str, Any], call: RequestedToolCall) -> str:  # noqa: ARG002
-        """Return the arguments as written."""
-        return call.arguments or "{}"
+        """Return the tool's name."""
+        return self.name
