@@ -7,6 +7,8 @@ reports: the files of the official harness: report.json, patch.diff and test_out
     graded run, and a summary MODEL.RUN.json a cell.
 hf: a dataset folder with a card.
 package: everything needed to recompute every number of the report, with checksums.
+
+`--no-text` leaves out of traj and atif whatever anybody wrote; such files are not for `ingest`.
 """
 
 import argparse
@@ -32,21 +34,30 @@ from pipeline.records.package import write_dataset, write_package
 from pipeline.records.predictions import cell_name, write_predictions
 from pipeline.records.rebuild import all_run_tables, record_from, tool_lists
 from pipeline.records.run_record import RunRecord
+from pipeline.records.wordless import without_texts
+
+Form = Callable[[RunRecord], dict[str, Any]]
+
+RUN_FORMS: dict[str, tuple[str, Form, str]] = {
+    "traj": (SUFFIX, mini_from_record, "; view them with: mini-extra inspector {out}"),
+    "atif": (".json", atif_from_record, ", in ATIF format"),
+}
+"""Formats with a file a run: how names end, what is in it, what to say in the end."""
 
 
-def _traj(layout: Layout, out: Path) -> str:
-    n_files = _write_runs(layout, out, SUFFIX, mini_from_record)
-    return f"{n_files} trajectories in {out}; view them with: mini-extra inspector {out}"
+def _export_runs(layout: Layout, out: Path, name: str, *, no_text: bool) -> str:
+    suffix, form, said = RUN_FORMS[name]
+    if no_text:
+        whole = form
+
+        def form(record: RunRecord) -> dict[str, Any]:
+            return whole(without_texts(record))
+
+    n_files = _write_runs(layout, out, suffix, form)
+    return f"{n_files} trajectories in {out}" + said.format(out=out)
 
 
-def _atif(layout: Layout, out: Path) -> str:
-    n_files = _write_runs(layout, out, ".json", atif_from_record)
-    return f"{n_files} trajectories in {out}, in ATIF format"
-
-
-def _write_runs(
-    layout: Layout, out: Path, suffix: str, form: Callable[[RunRecord], dict[str, Any]]
-) -> int:
+def _write_runs(layout: Layout, out: Path, suffix: str, form: Form) -> int:
     """Write one file a run, in a folder a cell; return how many."""
     tools, n_files = tool_lists(layout), 0
     for tables in all_run_tables(layout):
@@ -98,8 +109,6 @@ def _package(layout: Layout, out: Path) -> str:
 
 
 FORMATS: dict[str, Callable[[Layout, Path], str]] = {
-    "traj": _traj,
-    "atif": _atif,
     "preds": _preds,
     "reports": _reports,
     "hf": _hf,
@@ -115,11 +124,17 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("results", type=Path, help="the results folder")
-    parser.add_argument("--format", choices=list(FORMATS), required=True)
+    parser.add_argument("--format", choices=[*RUN_FORMS, *FORMATS], required=True)
     parser.add_argument("--out", type=Path, help="default: RESULTS/export/FORMAT")
+    parser.add_argument(
+        "--no-text", action="store_true", help="sizes, times and tools only (traj and atif)"
+    )
     options = parser.parse_args(arguments)
     if not options.results.is_dir():
         print(f"export: there is no folder {options.results}", file=sys.stderr)
+        return 2
+    if options.no_text and options.format not in RUN_FORMS:
+        print(f"export: --no-text is for {' and '.join(RUN_FORMS)}", file=sys.stderr)
         return 2
     layout = Layout(options.results)
     out = options.out or layout.exports / options.format
@@ -128,7 +143,10 @@ def main(arguments: Sequence[str]) -> int:
             print(f"export: {layout.root} has no finished run yet", file=sys.stderr)
             return 2
         with disk_errors(f"writing {out}"):
-            print(FORMATS[options.format](layout, out))
+            if options.format in RUN_FORMS:
+                print(_export_runs(layout, out, options.format, no_text=options.no_text))
+            else:
+                print(FORMATS[options.format](layout, out))
     except (DiskError, ClaimError, FileExistsError, LockError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 2 if isinstance(error, NoSweepError) else 1

@@ -91,6 +91,9 @@ def _agent_step(
         "cached_tokens": call.cached_tokens,
     }
     step["metrics"] = {name: value for name, value in metrics.items() if value is not None}
+    if call.cache_write_tokens is not None:
+        # Of the names that converters use, the one that stands for a part of the prompt.
+        step["metrics"]["extra"] = {"cache_creation_input_tokens": call.cache_write_tokens}
     return step
 
 

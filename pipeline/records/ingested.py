@@ -21,10 +21,12 @@ from pipeline.records.foreign.instances import task_sha256
 from pipeline.records.foreign.run import Count, ForeignRun
 from pipeline.records.journal import RUN_JSON, Journal, json_of
 from pipeline.records.layout import Layout
+from pipeline.records.masking import masked
 from pipeline.records.mini_export import record_from_export
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import committed
 from pipeline.spec.run import slugged
+from pipeline.views.trajectory import Message
 
 ARM = "recorded"
 """The arm of runs that were made elsewhere."""
@@ -200,7 +202,7 @@ def record_of(run: ForeignRun, path: Path, origin: Origin, seeds: Mapping[Key, i
         attempt=1,
         exit_status=run.exit_status,
         failure_class=run.failure_class,
-        failure=run.failure,
+        failure=None if run.failure is None else masked(run.failure),
         patch=run.submission,
         token_counter=origin.counter_name,
         evidence="live",
@@ -211,8 +213,26 @@ def record_of(run: ForeignRun, path: Path, origin: Origin, seeds: Mapping[Key, i
         node=origin.node,
         versions={run.agent: run.agent_version},
         extra=extra,
-        messages=tuple(run.trajectory.messages),
+        messages=tuple(map(_masked, run.trajectory.messages)),
         calls=run.calls,
+    )
+
+
+def _masked(message: Message) -> Message:
+    """Return a message without keys and home folders; its tokens are those that were sent."""
+    before, after = map(masked, message.frame)
+    output = None if message.output is None else masked(message.output)
+    is_framed = message.output_start is not None
+    return replace(
+        message,
+        content=f"{before}{output}{after}" if is_framed else masked(message.content),
+        output=output,
+        output_start=len(before) if is_framed else None,
+        reasoning=None if message.reasoning is None else masked(message.reasoning),
+        command=None if message.command is None else masked(message.command),
+        tool_calls=tuple(
+            replace(call, arguments=masked(call.arguments)) for call in message.tool_calls
+        ),
     )
 
 

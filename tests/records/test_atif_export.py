@@ -42,7 +42,8 @@ def test_an_export_reads_like_any_trajectory_without_our_part() -> None:
     read = run_from_atif(data, Path("nowhere/trajectory.json"), len)
     assert [m.content for m in read.trajectory.messages] == [m.content for m in run.messages]
     steps = [c for c in run.calls if c.kind == STEP and c.reply is None]
-    assert [c.prompt_tokens for c in read.calls] == [c.prompt_tokens for c in steps]
+    for name in ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens"):
+        assert [getattr(c, name) for c in read.calls] == [getattr(c, name) for c in steps]
 
 
 def test_steps_are_numbered_from_one_and_sums_are_of_all_calls() -> None:

@@ -148,7 +148,7 @@ def _usage(step: Mapping[str, Any], agent: str) -> Usage:
     extra = _mapping(metrics.get("extra"))
     written = next((extra[name] for name in _WRITTEN if isinstance(extra.get(name), int)), None)
     prompt = metrics.get("prompt_tokens")
-    if agent == "opencode" and isinstance(prompt, int):
+    if agent == "opencode" and isinstance(prompt, int) and "cache_write_tokens" in extra:
         prompt += written or 0
     return Usage(
         prompt=prompt,

@@ -10,11 +10,13 @@ import re
 from pathlib import Path
 
 from pipeline.records.foreign.run import ForeignRun
+from pipeline.records.masking import masked
 from pipeline.spec.run import slugged
 
 _BENCHMARK_ID = re.compile(r"[\w.-]+__[\w.-]+-\d+")
 _TRIAL = re.compile(r"(?P<task>.+)__[A-Za-z0-9]{4,10}")
 """A trial's folder in a Harbor job: the task's name, then a random part."""
+_NAMED_BY_WORDS = re.compile(r"[\w.-]+-(?P<digest>[0-9a-f]{8})")
 _ISSUE = re.compile(r"<(pr_description|issue|task)>(.*?)</\1>", re.DOTALL)
 _SUFFIX = re.compile(r"(\.traj|\.trajectory)?\.\w+$")
 
@@ -38,5 +40,11 @@ def instance_of(run: ForeignRun, path: Path) -> str:
     if _BENCHMARK_ID.fullmatch(stem):
         return stem
     trial = _TRIAL.fullmatch(path.parent.parent.name) if path.parent.name == "agent" else None
-    name = trial["task"] if trial else "_".join(run.task.split()[:5]).lower()
+    name = trial["task"] if trial else "_".join(masked(run.task).split()[:5]).lower()
     return f"{slugged(name)[:40] or 'task'}-{task_sha256(run)[:8]}"
+
+
+def wordless(instance_id: str) -> str:
+    """Return an instance's name without its task's first words; a benchmark's stays as it is."""
+    found = _NAMED_BY_WORDS.fullmatch(instance_id)
+    return instance_id if found is None else f"task-{found['digest']}"
