@@ -17,6 +17,7 @@ from pipeline.agent.printed_patch import NO_PATCH
 from pipeline.agent.run_diff import first_commit, run_diff
 from pipeline.agent.scaffold import Scaffold, scaffold_for
 from pipeline.agent.session import ArmParts, Elide, ServedModel, Session, Watch
+from pipeline.agent.shared_prefix import SharedPrefix
 from pipeline.protocols import Sandbox
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.run_record import CallRecord
@@ -71,6 +72,7 @@ def run_agent(
     arm: ArmParts,
     elide: Elide,
     watch: Watch,
+    prefix: SharedPrefix | None = None,
 ) -> RunOutcome:
     """Run the agent on one instance and return everything that happened.
 
@@ -86,6 +88,10 @@ def run_agent(
         arm: the treatment.
         elide: the shortening of long outputs that all arms share.
         watch: clock and stop signal.
+        prefix: the run that this one begins with.
+
+    Raises:
+        ForkDifferenceError: it cannot begin with that run.
     """
     agent = replace(agent, wall_limit_s=min(agent.wall_limit_s, row.get(WALL_LIMIT) or inf))
     scaffold = scaffold_for(agent)
@@ -97,6 +103,7 @@ def run_agent(
         elide=elide,
         upload=sandbox.upload,
         watch=watch,
+        prefix=prefix,
     )
     commit = None
     if agent.submit != "answer":

@@ -15,6 +15,7 @@ from pipeline.agent.encoded_view import EncodedView
 from pipeline.agent.ending import EndedError, at_limit
 from pipeline.agent.plan_tool import PlanTool
 from pipeline.agent.policy_turn import PolicyTurn, Upload
+from pipeline.agent.shared_prefix import SharedPrefix
 from pipeline.agent.tool import Action, Tool, ToolResult
 from pipeline.plural import plural
 from pipeline.protocols import ChatReply, Completer, LinePruner, Sandbox
@@ -83,6 +84,7 @@ class Session:
         elide: Elide,
         upload: Upload,
         watch: Watch,
+        prefix: SharedPrefix | None = None,
     ) -> None:
         """Open the session.
 
@@ -94,8 +96,9 @@ class Session:
             elide: shortens outputs as they arrive.
             upload: writes the files that an arm's edits name.
             watch: clock and stop signal.
+            prefix: the run that this one begins with; its answers come through the completer.
         """
-        self.agent, self.arm = agent, arm
+        self.agent, self.arm, self._prefix = agent, arm, prefix
         self.loop = False
         """Whether one call was made `loop_length` times in a row."""
         self.tool_s = 0.0
@@ -210,7 +213,7 @@ class Session:
             returncode=None if result is None else result.returncode,
             dropped_bytes=0 if ran is None else ran.dropped_bytes,
             undecodable_bytes=0 if ran is None else ran.undecodable_bytes,
-            waited_s=round(self._watch.now() - self._answered_at, 3),
+            waited_s=self._waited_s(),
             output=None if result is None else result.output,
             output_start=output_start,
         )
@@ -225,6 +228,11 @@ class Session:
                 outcome=change.outcome,
             )
             self.trajectory.plan_events.append(event)
+
+    def _waited_s(self) -> float:
+        if self._prefix is not None and self._prefix.is_shared:
+            return self._prefix.waited_s(len(self.trajectory.messages))
+        return round(self._watch.now() - self._answered_at, 3)
 
     def _append(
         self,
@@ -273,11 +281,16 @@ class Session:
         return reply
 
     def use(self, action: Action, sandbox: Sandbox) -> ToolResult:
-        """Carry an action out. Raises `InfraError` where our side failed."""
+        """Carry an action out.
+
+        Raises:
+            InfraError: our side failed.
+            ForkDifferenceError: it came to something else than in the run this one begins with.
+        """
         started = self._watch.now()
         result = self.tools[action.tool].run(action, sandbox)
         self.tool_s += self._watch.now() - started
-        return result
+        return result if self._prefix is None else self._prefix.result_of(action, result)
 
     def note_actions(self, actions: Sequence[Action]) -> None:
         """Look for a loop once a turn's actions are carried out.

@@ -211,6 +211,11 @@ def window_rows(study: Study) -> list[Row]:
     ]
 
 
+def fork_rows(study: Study) -> list[Row]:
+    """Return what runs that began with another one shared, as if run and as run."""
+    return [{**identity(g.group), **asdict(t)} for g in study.groups for t in g.forks]
+
+
 def look_rows(study: Study) -> list[Row]:
     """Return what the planned looks decided, with effects that are corrected for them."""
     return [

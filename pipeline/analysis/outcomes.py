@@ -21,6 +21,8 @@ METRICS = (
     "input_tokens",
     "cached_tokens",
     "output_tokens",
+    "shared_input_tokens",
+    "shared_output_tokens",
     "reasoning_tokens",
     "cleanup_input_tokens",
     "cleanup_output_tokens",

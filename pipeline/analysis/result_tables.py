@@ -7,6 +7,7 @@ from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.detail_tables import (
     behaviour_rows,
     cost_rows,
+    fork_rows,
     grid_pair_rows,
     grid_rows,
     look_rows,
@@ -280,5 +281,6 @@ ALL_TABLES = {
     "grid": grid_rows,
     "grid_pairs": grid_pair_rows,
     "looks": look_rows,
+    "forks": fork_rows,
 }
 """File stem to the function that makes its rows."""

@@ -33,6 +33,7 @@ from pipeline.analysis.cost import (
     usage_of,
 )
 from pipeline.analysis.decisions import Decision, decisions
+from pipeline.analysis.forks import ForkTally, fork_tallies, fresh_only
 from pipeline.analysis.gate import Gate, InvalidSweepError, checked
 from pipeline.analysis.gate_ended import ended_early
 from pipeline.analysis.gate_runs import with_runs
@@ -62,7 +63,9 @@ class GroupStudy:
     reference: str
     contrasts: tuple[Contrast, ...]
     noise: Mapping[str, SeedNoise]
-    """Arm against itself between seeds."""
+    """Arm against itself between seeds, on runs that did not begin with another arm's."""
+    forks: Sequence[ForkTally]
+    """What runs shared with others, by arm; empty where all ran fresh."""
     passes: Mapping[str, Sequence[tuple[int, float, float]]]
     """Arm to (k, pass@k, pass^k)."""
     savings: Mapping[str, Sequence[Saving]]
@@ -248,6 +251,7 @@ def _group_study(
         reference=reference,
         contrasts=tuple(contrasts),
         noise={name: _noise(arm) for name, arm in group.arms.items()},
+        forks=fork_tallies(connection, group),
         passes={name: _passes(arm) for name, arm in group.arms.items()},
         savings={name: savings(control, arm, draws) for name, arm in others.items()},
         bands={name: by_baseline_length(control, arm, draws) for name, arm in others.items()},
@@ -348,7 +352,8 @@ def _known_views(usage: Usage) -> list[str]:
 
 
 def _noise(arm: ArmOutcomes) -> SeedNoise:
-    return seed_noise(arm.resolved, arm.metrics["input_tokens"], arm.metrics["n_steps"])
+    measured = (arm.resolved, arm.metrics["input_tokens"], arm.metrics["n_steps"])
+    return seed_noise(*(fresh_only(arm, values) for values in measured))
 
 
 def _passes(arm: ArmOutcomes) -> list[tuple[int, float, float]]:

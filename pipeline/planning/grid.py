@@ -97,9 +97,13 @@ def _instance_orders(
 def _shuffled_chunks(
     cells: Sequence[tuple[Cell, str]], key: tuple[int, str, str, int], size: int
 ) -> Iterator[list[tuple[Cell, str]]]:
-    """Yield the cells in the block's own random order, at most `size` together."""
+    """Yield the cells in the block's own random order, at most `size` together.
+
+    Arms that others fork from come first.
+    """
     shuffled = sorted(cells, key=lambda pair: pair[0].arm.name)
     _rng("arms", *key).shuffle(shuffled)
+    shuffled.sort(key=lambda pair: pair[0].forked_from is not None)
     for start in range(0, len(shuffled), size):
         yield shuffled[start : start + size]
 

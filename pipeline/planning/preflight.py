@@ -9,6 +9,7 @@ from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate, hours_text
+from pipeline.planning.forks import fork_problems
 from pipeline.planning.history import History
 from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
@@ -44,6 +45,7 @@ def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -
         *_words(spec),
         *_agents(spec),
         *_arms(spec),
+        *fork_problems(spec),
         *_line_pruners(spec),
         *_line_heads(spec),
         *_splicing(spec),

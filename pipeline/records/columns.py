@@ -80,6 +80,13 @@ RUNS = Table(
         _C("recomputed_tokens", "int", "tokens", "Sum over calls; see `calls`"),
         _C("output_tokens", "int", "tokens", "Completion tokens of every call, reasoning included"),
         _C("reasoning_tokens", "int", "tokens", "Of these, reasoning"),
+        _C(
+            "shared_input_tokens",
+            "int",
+            "tokens",
+            "The part of input_tokens in calls of `forked_from`, not sent again; empty: ran fresh",
+        ),
+        _C("shared_output_tokens", "int", "tokens", "The same of output_tokens"),
         _C("cleanup_input_tokens", "int", "tokens", "The part of input_tokens in cleanup calls"),
         _C("cleanup_output_tokens", "int", "tokens", "The part of output_tokens in cleanup calls"),
         _C("aux_input_tokens", "int", "tokens", "The part in summary, prune and judge calls"),

@@ -121,7 +121,14 @@ class Lock:
 def cells_of(spec: SweepSpec) -> list[Cell]:
     """Return the cells of the grid: models x agents x arms x the arm's seeds, in this order."""
     return [
-        Cell(benchmark=spec.benchmark.name, model=model, agent=agent, arm=arm, seed=seed)
+        Cell(
+            benchmark=spec.benchmark.name,
+            model=model,
+            agent=agent,
+            arm=arm,
+            seed=seed,
+            forked_from=spec.fork_source(name),
+        )
         for model in spec.models.values()
         for agent in spec.agents.values()
         for name, arm in spec.arms.items()

@@ -58,6 +58,7 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "recomputed_tokens": summed(c.recomputed_tokens for c in calls),
         "output_tokens": summed(c.completion_tokens for c in calls),
         "reasoning_tokens": summed(c.reasoning_tokens for c in calls),
+        **_shared_sums(record),
         "cleanup_input_tokens": summed(c.prompt_tokens for c in cleanups),
         "cleanup_output_tokens": summed(c.completion_tokens for c in cleanups),
         "aux_input_tokens": summed(c.prompt_tokens for c in others),
@@ -78,6 +79,17 @@ def run_row(record: RunRecord, *, journal: str = "", offset: int | None = None) 
         "extra": json_text(record.extra) if record.extra else None,
         "journal": journal,
         "journal_offset": offset,
+    }
+
+
+def _shared_sums(record: RunRecord) -> Row:
+    """Return what of the sums is in calls of the run that this one begins with; else empty."""
+    if record.forked_at_call is None:
+        return {"shared_input_tokens": None, "shared_output_tokens": None}
+    shared = [c for c in record.calls[: record.forked_at_call] if c.answered]
+    return {
+        "shared_input_tokens": summed(c.prompt_tokens for c in shared),
+        "shared_output_tokens": summed(c.completion_tokens for c in shared),
     }
 
 

@@ -190,6 +190,16 @@ class RunRecord:
         None
     )
     token_counter: Annotated[str, Kept("What counted messages.n_tokens")]
+    forked_from: Annotated[
+        str | None, Kept("The run that this one begins with; empty: it ran fresh")
+    ] = None
+    forked_at_call: Annotated[
+        int | None,
+        Kept("First call of its own; n_calls: the arm never acted, the outcome is that run's"),
+    ] = None
+    fork_difference: Annotated[
+        str | None, Kept("Why it ran fresh although it was to begin with another run")
+    ] = None
     evidence: Annotated[str, Kept("live, sim, synthetic or replay; they never mix")]
     started_at: Annotated[float, Kept("Start", "unix s")]
     finished_at: Annotated[float, Kept("End", "unix s")]

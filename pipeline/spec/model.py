@@ -85,6 +85,9 @@ class SimSpec:
     tokens_per_s: Runtime[Seconds | None] = None
     """None: answers at once."""
     block_size: Science[Count] = 16
+    unrepeatable: Science[Share] = added_science(0.0)
+    """Share of the answers that a run with the same prompt and seed would not get again, as the
+    batches of a real server make them."""
     faults: Runtime[Mapping[FaultName, Share]] = field(default_factory=dict)
     """Fault to the share of requests that meet it, such as `http500: 0.01`."""
 

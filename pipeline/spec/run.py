@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.fields.identity import METHOD_VERSION, Science, digest_of, identity_of
+from pipeline.fields.identity import METHOD_VERSION, Science, added_science, digest_of, identity_of
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.model import ModelSpec
@@ -20,6 +20,8 @@ class Cell:
     agent: Science[AgentSpec]
     arm: Science[ArmSpec]
     seed: Science[int]
+    forked_from: Science[str | None] = added_science(None)
+    """The arm whose run of this seed the runs of this one begin with (docs/planning.md)."""
 
     @property
     def digest(self) -> str:

@@ -72,6 +72,11 @@ class SweepSpec:
     max_gpu_hours: Runtime[Amount | None] = None
     share_cache: Science[bool] = False
     """True: arms may hit each other's prefix cache. Labelled where it is used."""
+    fork: Science[bool] = added_science(False)
+    """Runs begin with the reference's run of their block, up to their arm's first edit."""
+    fork_from: Science[Mapping[str, str]] = added_science({})
+    """For `fork`: arm to the arm it begins with instead; an arm that is named with itself, or as
+    another's beginning, runs fresh."""
     grade_timeout_s: Science[Seconds] = 1800.0
     salvage_limit_patch: Science[bool] = True
     """Store the sandbox's diff of runs that ended at a limit, graded as a secondary outcome."""
@@ -106,6 +111,12 @@ class SweepSpec:
     def expected_wall_s(self) -> float:
         """How long a run of the slowest agent takes, until five runs are known."""
         return max(agent.expected_wall_s for agent in self.agents.values())
+
+    def fork_source(self, arm: str) -> str | None:
+        """Return the arm that runs of `arm` begin with; None where they run fresh."""
+        if not self.fork or arm in (self.analysis.reference, *self.fork_from.values()):
+            return None
+        return self.fork_from.get(arm, self.analysis.reference)
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """Return the seeds of an arm: its own, or else the sweep's."""

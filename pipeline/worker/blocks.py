@@ -67,6 +67,7 @@ class BlockQueue:
         *,
         max_attempts: int,
         donors: Mapping[str, Sequence[str]] | None = None,
+        begins_with: Mapping[str, str] | None = None,
         prefix: str = "",
         hopeless: Callable[[str], bool] = lambda _: False,
         now_s: Callable[[], float] = time.monotonic,
@@ -80,6 +81,8 @@ class BlockQueue:
             max_attempts: failures of a run, since this worker began, after which it leaves the
                 run to the next launch.
             donors: run id to the runs that must be closed before it may start.
+            begins_with: run id to the run that it forks from. One of its own block it starts after;
+                one of another block is a donor.
             prefix: of the claims' names, so that two kinds of work on a block do not collide.
             hopeless: whether a run cannot be finished here, by its id; it is left to others.
             now_s: monotonic seconds, for waits between attempts.
@@ -87,7 +90,12 @@ class BlockQueue:
         self._board = board
         self._ledger = ledger
         self._max_attempts = max_attempts
-        self._donors = donors or {}
+        self._begins_with = begins_with or {}
+        block_of = {run.run_id: block.block_id for block in blocks for run in block.runs}
+        self._donors = {run_id: list(needed) for run_id, needed in (donors or {}).items()}
+        for run_id, source in self._begins_with.items():
+            if block_of.get(run_id) != block_of.get(source):
+                self._donors.setdefault(run_id, []).append(source)
         self._prefix = prefix
         self._hopeless = hopeless
         self._now_s = now_s
@@ -109,11 +117,18 @@ class BlockQueue:
         for held in list(self._held.values()):
             self._forget_closed(held)
             for position, (not_before_s, assignment) in enumerate(held.waiting):
-                if not_before_s <= now_s:
+                if not_before_s <= now_s and not self._is_early(held, assignment.run.run_id):
                     del held.waiting[position]
                     held.in_flight.add(assignment.run.run_id)
                     return assignment
         return None
+
+    def _is_early(self, held: _Held, run_id: str) -> bool:
+        """Return whether the run that this one forks from is still to end here."""
+        source = self._begins_with.get(run_id)
+        return source is not None and (
+            source in held.in_flight or any(a.run.run_id == source for _, a in held.waiting)
+        )
 
     def claim_one(self) -> bool:
         """Claim the first block that is to be had; return whether one was.

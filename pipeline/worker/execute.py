@@ -14,13 +14,16 @@ from typing import Any
 from pipeline.agent.caller import RequestIdentity
 from pipeline.agent.rollout import RunOutcome, run_agent
 from pipeline.agent.session import ArmParts, ServedModel, Watch
+from pipeline.agent.shared_prefix import ForkDifferenceError, SharedPrefix, SharedReplies
 from pipeline.host.environment import environment
 from pipeline.host.files import is_disk_full
+from pipeline.protocols import Completer
 from pipeline.pruners.pool import PrunerPool
 from pipeline.records.failure import FailureClass, InfraError
 from pipeline.records.lock import Lock
 from pipeline.records.plan import PlannedRun
 from pipeline.records.run_record import RunRecord
+from pipeline.replaying.fork_point import never_acts
 from pipeline.serving.client import HttpCompleter, completer_for
 from pipeline.serving.splice.client import SplicedCompleter, SpliceRule
 from pipeline.serving.tokens import ServedTokens, token_counter
@@ -30,10 +33,11 @@ from pipeline.spec.model import ModelSpec
 from pipeline.spec.policies import policy_for
 from pipeline.spec.run import request_seed
 from pipeline.views.elide import elide
-from pipeline.views.policy import TokenCounter
+from pipeline.views.policy import Policy, TokenCounter
 from pipeline.worker.busy import BusyMeter, MeteredCompleter
 from pipeline.worker.cache_account import ServerCache, with_cache_account
 from pipeline.worker.donors import Donors
+from pipeline.worker.forks import ForkSources, outcome_of, with_prefix
 from pipeline.worker.id_prefixes import IdPrefixes
 from pipeline.worker.sandboxes import OpenSandboxes
 from pipeline.worker.servers import ModelServer
@@ -61,6 +65,8 @@ class WorkerContext:
     pruners: PrunerPool
     donors: Donors | None = None
     """Whose finished runs set the budgets of matched arms; None where the sweep has none."""
+    forks: ForkSources | None = None
+    """The finished runs that others begin with; None: all run fresh."""
 
 
 def counter_for(model: ModelSpec, server: ModelServer) -> TokenCounter:
@@ -81,7 +87,7 @@ def execute_run(planned: PlannedRun, attempt: int, context: WorkerContext) -> Ru
     """
     started_at = context.now()
     try:
-        outcome, extra = _rolled_out(planned, attempt, context)
+        outcome, facts = _forked_or_fresh(planned, attempt, context)
     except Exception as error:
         return _record(
             planned,
@@ -96,7 +102,7 @@ def execute_run(planned: PlannedRun, attempt: int, context: WorkerContext) -> Ru
             wall_s=context.now() - started_at,
         )
     fields = {name: getattr(outcome, name) for name in RunOutcome.__dataclass_fields__}
-    fields["extra"] = extra
+    fields |= facts
     if not context.lock.spec.salvage_limit_patch:
         fields["limit_patch"] = None
     return _record(planned, attempt, context, **fields)
@@ -114,26 +120,59 @@ def failure_class_of(error: Exception) -> FailureClass:
     return FailureClass.INFRA_NODE
 
 
-def _rolled_out(
+def _forked_or_fresh(
     planned: PlannedRun, attempt: int, context: WorkerContext
 ) -> tuple[RunOutcome, dict[str, Any]]:
-    """Return what came of the run, and what its record says of its treatment."""
+    """Return what came of the run, and the fields of its record that say how it was made."""
+    try:
+        source = None if context.forks is None else context.forks.of(planned.run_id)
+    except LookupError as error:
+        return _rolled_out(planned, attempt, context, fork_difference=str(error))
+    if source is None:
+        return _rolled_out(planned, attempt, context)
+    arm, extra = _arm_of(planned, context)
+    forked = {"forked_from": source.run_id, "forked_at_call": len(source.calls)}
+    if never_acts(_policy(arm, planned, context), source):
+        started_at = context.now()
+        outcome = replace(outcome_of(source), started_at=started_at, finished_at=started_at)
+        extra["treatment"] = treatment_facts(_policy(arm, planned, context), outcome)
+        return outcome, {"extra": extra, **forked}
+    try:
+        return _rolled_out(planned, attempt, context, prefix=SharedPrefix(source))
+    except ForkDifferenceError as error:
+        return _rolled_out(planned, attempt, context, fork_difference=str(error))
+
+
+def _policy(arm: ArmSpec, planned: PlannedRun, context: WorkerContext) -> Policy:
+    """Return the arm's rule for this run, at its beginning."""
+    return policy_for(
+        arm,
+        # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
+        # drawn for one instance says nothing about the next.
+        seed=request_seed(planned.seed, planned.instance_id, "policy", 0),
+        count_tokens=context.counter,
+        context_length=context.model.context_length,
+        text_mode=context.model.mode == "text",
+    )
+
+
+def _rolled_out(
+    planned: PlannedRun,
+    attempt: int,
+    context: WorkerContext,
+    *,
+    prefix: SharedPrefix | None = None,
+    fork_difference: str | None = None,
+) -> tuple[RunOutcome, dict[str, Any]]:
+    """Return what came of the run, and the fields of its record that say how it was made."""
     spec, model = context.lock.spec, context.model
     agent = spec.agents[planned.agent]
     row = context.rows[planned.instance_id]
     arm, extra = _arm_of(planned, context)
-    # Of the run and not of the arm: a larger share deletes what a smaller one does, and what is
-    # drawn for one instance says nothing about the next.
-    policy_seed = request_seed(planned.seed, planned.instance_id, "policy", 0)
     completer = _completer(model, context.server, arm, _user(planned, attempt))
-    prefixes = IdPrefixes(MeteredCompleter(completer, context.meter, _user(planned, attempt)))
-    policy = policy_for(
-        arm,
-        seed=policy_seed,
-        count_tokens=context.counter,
-        context_length=model.context_length,
-        text_mode=model.mode == "text",
-    )
+    metered: Completer = MeteredCompleter(completer, context.meter, _user(planned, attempt))
+    prefixes = IdPrefixes(metered if prefix is None else SharedReplies(prefix, metered))
+    policy = _policy(arm, planned, context)
     try:
         pruner = context.pruners.of(arm)
         with context.sandboxes.start(row, "rollout") as sandbox:
@@ -156,7 +195,11 @@ def _rolled_out(
                     asks_focus=arm.policy.asks_focus,
                 ),
                 elide=partial(elide, limit_chars=agent.elide_chars),
-                watch=Watch(now=context.now, should_stop=context.should_stop),
+                watch=Watch(
+                    now=lambda: context.now() + (0.0 if prefix is None else prefix.skipped_s),
+                    should_stop=context.should_stop,
+                ),
+                prefix=prefix,
             )
     finally:
         completer.close()
@@ -169,7 +212,9 @@ def _rolled_out(
         id_prefixes=prefixes.lcp_tokens,
     )
     extra["treatment"] = treatment_facts(policy, outcome)
-    return replace(outcome, calls=calls), extra
+    facts = {"extra": extra, "fork_difference": fork_difference}
+    outcome = replace(outcome, calls=calls)
+    return (outcome, facts) if prefix is None else with_prefix(outcome, facts, prefix)
 
 
 def request_identity(planned: PlannedRun, attempt: int, *, share_cache: bool) -> RequestIdentity:
@@ -232,7 +277,8 @@ def _record(planned: PlannedRun, attempt: int, context: WorkerContext, **fields:
         phase=planned.phase,
         attempt=attempt,
         evidence=planned.evidence,
-        gpu_s=_gpu_s(context, _user(planned, attempt)),
+        # What the shared calls would have taken of the server nobody knows.
+        gpu_s=None if "forked_from" in fields else _gpu_s(context, _user(planned, attempt)),
         worker=context.worker,
         node=context.node,
         commit=context.lock.commit,

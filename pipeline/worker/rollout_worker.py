@@ -31,6 +31,7 @@ from pipeline.worker.claims import ClaimBoard
 from pipeline.worker.deadline import Deadline
 from pipeline.worker.donors import Donors
 from pipeline.worker.execute import WorkerContext, counter_for, execute_run
+from pipeline.worker.forks import ForkSources, fork_sources
 from pipeline.worker.ledgers import RolloutLedger
 from pipeline.worker.loop import Recorded, WorkLoop
 from pipeline.worker.refusals import Refusals, RefusedInARowError
@@ -73,6 +74,8 @@ class RolloutWorker:
         cut_short_s = cut_short(layout)
         donors = donors_of(lock, runs)
         self._donors = Donors(layout, donors)
+        begins_with = fork_sources(lock, runs)
+        self._forks = ForkSources(layout, begins_with)
         self._deadline = deadline = Deadline(
             end_unix_s=job_end_unix_s(env, limit_s=spec.cluster.rollout.time_min * 60),
             margin_s=float(spec.cluster.signal_delay_s),
@@ -87,6 +90,7 @@ class RolloutWorker:
             RolloutLedger(states),
             max_attempts=spec.max_attempts,
             donors=donors,
+            begins_with=begins_with,
             hopeless=lambda run_id: deadline.is_hopeless(cut_short_s.get(run_id)),
         )
         self.loop = WorkLoop(
@@ -176,6 +180,7 @@ class RolloutWorker:
             should_stop=self.loop.should_stop,
             pruners=pruners,
             donors=self._donors,
+            forks=self._forks,
         )
 
     def _tend(self) -> None:

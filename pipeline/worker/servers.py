@@ -162,7 +162,7 @@ def sim_argv(
     argv += ["--recipes", str(recipes), "--served-name", model.request_name]
     argv += ["--port-file", str(port_file), "--parent-pid", str(parent_pid)]
     argv += ["--block-size", str(sim.block_size), "--max-model-len", str(model.context_length)]
-    argv += ["--latency-ms", str(sim.latency_ms)]
+    argv += ["--latency-ms", str(sim.latency_ms), "--unrepeatable", str(sim.unrepeatable)]
     if sim.tokens_per_s is not None:
         argv += ["--tokens-per-s", str(sim.tokens_per_s)]
     for name, rate in sim.faults.items():

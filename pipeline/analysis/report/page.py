@@ -87,6 +87,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
         "matched": study.matched,
         "decisions": study.decisions,
+        "forks": study.forks,
         "matched_outcomes": _MATCHED_OUTCOMES,
         "gpu": ", ".join(
             f"{c.arm} {wording.ratio(c.ratios['gpu_s'])}"

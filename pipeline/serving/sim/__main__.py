@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             block_size=args.block_size,
             cache_blocks=args.cache_blocks,
             max_model_len=args.max_model_len,
+            unrepeatable=args.unrepeatable,
             faults=_faults(args.fault),
             fault_seed=args.fault_seed,
             slow_s=args.slow_s,
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--latency-ms", type=float, default=0.0, help="wait before each answer")
     add("--tokens-per-s", type=float, help="speed of writing (default: no wait)")
     add("--block-size", type=int, default=16, help="tokens a block of the prefix cache")
+    add("--unrepeatable", type=float, default=0.0, help="share of answers that follow the salt")
     add("--cache-blocks", type=int, default=65_536, help="cache capacity of one salt, in blocks")
     add("--max-model-len", type=int, default=131_072, help="context window, tokens")
     add("--fault", action="append", default=[], metavar="NAME=RATE", help="may be repeated")

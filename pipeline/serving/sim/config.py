@@ -38,6 +38,8 @@ class SimConfig:
     cache_blocks: int = 65_536
     """Capacity of the prefix cache of one salt, in blocks."""
     max_model_len: int = 131_072
+    unrepeatable: float = 0.0
+    """Share of the answers that follow the run (its salt) beside prompt and seed."""
     faults: Mapping[str, float] = field(default_factory=dict)
     """Fault name -> share of the requests that meet it."""
     fault_seed: int = 0

@@ -5,6 +5,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
@@ -149,7 +150,7 @@ class SimService:
             messages=_messages(request),
             tools=request.get("tools") or (),
             tool_choice=request.get("tool_choice"),
-            seed=request.get("seed") or 0,
+            seed=self._seed(request, body),
             extra=request,
         )
         reply = spoiled(answer(question, self._book), faults)
@@ -159,6 +160,13 @@ class SimService:
         if len(self._encoder.answer_ids(message)) > limit:
             return self._cut(reply, limit), "length"
         return message, "tool_calls" if message["tool_calls"] else "stop"
+
+    def _seed(self, request: Mapping[str, Any], body: bytes) -> int:
+        """Return the request's seed, or one of its own where the answer is not to come again."""
+        seed = int(request.get("seed") or 0)
+        # The body holds the salt, which is the run's.
+        drawn = Random(xxh3_64_hexdigest(body))
+        return drawn.getrandbits(31) if drawn.random() < self._config.unrepeatable else seed
 
     def _cut(self, reply: Reply, limit: int) -> dict[str, Any]:
         """Return what of a reply fits: its first words, without the actions."""
