@@ -30,6 +30,11 @@ def _difference(spec: SweepSpec, name: str, source: str) -> str | None:
         return f"{source} has no runs of seeds {missing} to begin with"
     if base.policy.prunes:
         return f"{source} edits its own history: what another arm would have seen is not in it"
+    if arm.cache == "splice":
+        return (
+            "its cache holds what was computed on the way, which a shared beginning does not bring: "
+            f"run it fresh, fork_from.{name}={name}"
+        )
     differing = [what for what, of in _SURFACE.items() if of(arm) != of(base)]
     if not differing:
         return None
