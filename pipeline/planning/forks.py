@@ -32,7 +32,7 @@ def _difference(spec: SweepSpec, name: str, source: str) -> str | None:
         return f"{source} edits its own history: what another arm would have seen is not in it"
     if arm.cache == "splice":
         return (
-            "its cache holds what was computed on the way, which a shared beginning does not bring: "
+            "its cache holds what it computed on the way, which a shared beginning does not bring: "
             f"run it fresh, fork_from.{name}={name}"
         )
     differing = [what for what, of in _SURFACE.items() if of(arm) != of(base)]
