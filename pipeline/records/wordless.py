@@ -18,6 +18,7 @@ def without_texts(record: RunRecord) -> RunRecord:
         record,
         instance_id=named,
         repo=wordless(record.repo),
+        node="",
         run_id=record.run_id.replace(words, named),
         block_id=record.block_id.replace(words, named),
         failure=None,

@@ -40,8 +40,10 @@ def instance_of(run: ForeignRun, path: Path) -> str:
     if _BENCHMARK_ID.fullmatch(stem):
         return stem
     trial = _TRIAL.fullmatch(path.parent.parent.name) if path.parent.name == "agent" else None
-    name = trial["task"] if trial else "_".join(masked(run.task).split()[:5]).lower()
-    return f"{slugged(name)[:40] or 'task'}-{task_sha256(run)[:8]}"
+    # Two underscores would be an owner and a repository.
+    words = re.sub("_+", "_", slugged("_".join(masked(run.task).split()[:5]).lower()))
+    slug = slugged(trial["task"]) if trial else words
+    return f"{slug[:40] or 'task'}-{task_sha256(run)[:8]}"
 
 
 def wordless(instance_id: str) -> str:
