@@ -2,7 +2,7 @@
 
     PYTHONPATH=. OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE VLLM_CPU_OMP_THREADS_BIND=nobind \\
         .venv-vllm/bin/python benchmarks/splice_quality.py .cache/models/smollm2 \\
-        --part one|several|run [--seeds 2] [--dtype float32] [--out FILE.json]
+        --part one|several|run [--seeds 2] [--dtype float32] [--out FILE.jsonl]
 
 `one`: one edit, by depth, kind of survivor and repair. `several`: 1, 2 and 4 edits in one step.
 `run`: masking, edit after edit, with and without a refresh. Histories are made up: an agent runs a
@@ -303,7 +303,12 @@ def main():
     options = parser.parse_args()
     engine = Engine(options.model, options.dtype)
     run, tables = PARTS[options.part]
-    rows = list(run(engine, options.seeds))
+    rows = []
+    for row in run(engine, options.seeds):
+        rows.append(row)
+        if options.out:
+            with Path(options.out).open("a") as file:
+                file.write(json.dumps(row) + "\n")
     for keys in tables:
         table(rows, keys)
     layers = [row for row in rows if "layer0_key_max" in row and row["variant"] != "not rotated"]
@@ -317,8 +322,6 @@ def main():
         for key in ("last_key_relative", "last_value_relative"):
             found = [row[key] for row in layers]
             print(f"{key}: {min(found):.3f} to {max(found):.3f}")
-    if options.out:
-        Path(options.out).write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -108,6 +108,11 @@ def price_regret_rows(study: Study) -> list[Row]:
     return [{**identity(g.group), **asdict(r)} for g in study.groups for r in g.price_regrets]
 
 
+def splice_rows(study: Study) -> list[Row]:
+    """Return what became of the prompts of arms that spliced."""
+    return [{**identity(g.group), **asdict(use)} for g in study.groups for use in g.splice_uses]
+
+
 def behaviour_rows(study: Study) -> list[Row]:
     """Return what each arm's runs did."""
     return [{**identity(g.group), **_behaviour_row(b)} for g in study.groups for b in g.behaviour]

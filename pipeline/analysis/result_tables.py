@@ -15,6 +15,7 @@ from pipeline.analysis.detail_tables import (
     price_sweep_rows,
     repository_rows,
     saving_rows,
+    splice_rows,
     window_rows,
 )
 from pipeline.analysis.gate import Gate
@@ -276,6 +277,7 @@ ALL_TABLES = {
     "costs": cost_rows,
     "price_sweep": price_sweep_rows,
     "price_regret": price_regret_rows,
+    "splices": splice_rows,
     "behaviour": behaviour_rows,
     "windows": window_rows,
     "grid": grid_rows,

@@ -45,6 +45,7 @@ from pipeline.analysis.price_regret import ArmPriceRegret, price_regrets
 from pipeline.analysis.published import not_as_published
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
+from pipeline.analysis.splice_use import ArmSpliceUse, splice_uses
 from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
 from pipeline.analysis.tables import open_tables
 from pipeline.records.columns import MESSAGES
@@ -80,6 +81,8 @@ class GroupStudy:
     price_sweeps: Sequence[PriceSweep]
     price_regrets: Sequence[ArmPriceRegret]
     """Of arms whose messages and calls are there."""
+    splice_uses: Sequence[ArmSpliceUse]
+    """Of arms that spliced, where the server told."""
     behaviour: Sequence[ArmBehaviour]
     """The reference first; empty without messages."""
     leaking: tuple[str, ...]
@@ -267,6 +270,7 @@ def _group_study(
         price_regrets=price_regrets(connection, group, pricing.caching)
         if behaviour.run_ids
         else (),
+        splice_uses=splice_uses(connection, group) if priced.bills else (),
         behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)
         if behaviour.run_ids
         else (),

@@ -104,6 +104,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "bills": study.bills,
         "sweeps": study.price_sweeps,
         "price_regrets": study.price_regrets,
+        "splice_uses": study.splice_uses,
         "behaviour": study.behaviour,
         "leaking": study.leaking,
         "without_leaks": study.without_leaks,
