@@ -91,7 +91,7 @@ def views(recording, arm, options):
     history = Growing(recording.trajectory)
     view = PlainView(trajectory=history.trajectory)
     for call, edits in zip(recording.calls, made, strict=True):
-        history.upto(call.n_messages)
+        history.grow_to(call.n_messages)
         view.apply(edits)
         yield [
             encoded({

@@ -1,10 +1,10 @@
-"""Prefix-cache accounting: what of each prompt a cache that never forgets would have had.
+"""Prefix-cache accounting: which part of each prompt a cache that never forgets would hold.
 
 Three of the four views (docs/methods.md, Cache accounting): the longest common prefix with anything
 the same run sent or received before, that rounded down to the server's block, and what an engine
 could give that keeps the keys of all text that stays, wherever it moves (*spliced*). The fourth is
 what the server reports, and never mixed with these. One object serves worker, ingest and replay.
-Prices are not here, and neither is how a message becomes a piece (`prompt_pieces`).
+Not here: prices, and how a message becomes a piece (`prompt_pieces`).
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ class Piece:
     text: str
     n_tokens: int
     origin: int | None = None
-    """Index of the message it is, so that two messages with the same text are told apart."""
+    """Index of its message, which tells two messages with the same text apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class CallCache:
 
 
 class CacheAccount:
-    """The account of one run: fed with every call in order, auxiliary ones included."""
+    """The account of one run, charged with every call in order, auxiliary ones included."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """A radix tree over everything a run has sent, to find the longest prefix it sent before.
 
-A prompt of a run nearly always repeats the one before it and then goes on, so the tree keeps a
-cursor: moving it back to where two prompts part and going on from there costs only what is new,
-and a whole run costs its trajectory and not its calls times its prompt. Units are characters; a
+A prompt nearly always repeats the previous one and continues it, so the tree keeps a cursor. Moving
+it back to where two prompts differ and continuing from there costs only what is new, so that a run
+costs the length of its trajectory and not calls times prompt length. Units are characters; a
 sequence of token ids is a string of as many characters.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 
 def ids_as_text(ids: Iterable[int]) -> str:
-    """Return token ids as a string with one character an id, for `PrefixTree`."""
+    """Return token ids as a string with one character per id, for `PrefixTree`."""
     return "".join(map(chr, ids))
 
 
@@ -28,14 +28,14 @@ def common_length(a: str, a_start: int, b: str, b_start: int) -> int:
         elif end - agreed == 1:
             return agreed
         else:
-            # Somewhere in this window they part; the window halves until it is one character.
+            # They differ somewhere in this window, which is halved until it is one character.
             limit = end
             step = (end - agreed) // 2
     return agreed
 
 
 class Node:
-    """The end of an edge of the tree; a place to come back to."""
+    """The end of an edge of the tree; a place to return to."""
 
     __slots__ = ("children", "end", "parent", "text")
 
@@ -93,8 +93,8 @@ class IdPrefix:
     def charge(self, prompt: Sequence[int] | None, completion: Sequence[int]) -> int | None:
         """Return how many ids of `prompt` were sent before, and remember it with its completion.
 
-        None from the first prompt without ids on: what came after one that is not in the tree
-        would seem newer than it was. At most `len(prompt) - 1`: one token is always computed.
+        None from the first prompt without ids on: later text would seem newer than it was.
+        At most `len(prompt) - 1`: one token is always computed.
         """
         if self._tree is None or prompt is None:
             self._tree = None

@@ -1,8 +1,8 @@
-"""The pieces of a run's prompts, brought up to date call by call.
+"""The pieces of a run's prompts, updated call by call.
 
-`CacheAccount` wants to know from where on a prompt differs from the one before. That is known here:
-at the first message whose edits changed, or, where the chat template drops reasoning after a user
-message, at the first turn that lost it. What did not change is not rendered again.
+`CacheAccount` needs the place from which on a prompt differs from the previous one: the first
+message whose edits changed or, where the chat template drops reasoning after a user message, the
+first turn that lost it. What did not change is not rendered again.
 """
 
 from collections.abc import Iterable
@@ -22,10 +22,10 @@ _MESSAGE_PARTS = (Part.CONTENT, Part.REASONING, Part.TOOL_CALLS, Part.DROPPED)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptChange:
-    """A prompt as its difference from the prompt before."""
+    """A prompt as its difference from the previous one."""
 
     kept: int
-    """Leading pieces that are those of the prompt before."""
+    """Leading pieces that are those of the previous prompt."""
     pieces: list[Piece]
     """The prompt's other pieces."""
     dropped_tokens: int
@@ -81,7 +81,7 @@ class PromptPieces:
         transient: Iterable[Edit],
         touched: Iterable[int] = (),
     ) -> PromptChange:
-        """Return the prompt of a call with edits of its own, gone again at the next prompt."""
+        """Return the prompt of a call with edits of its own, which end with that call."""
         own = list(transient)
         changed = set(touched) | self._stale | {e.message_index for e in own}
         change = self._render(trajectory, merged(edits, own), changed)

@@ -1,28 +1,28 @@
-"""Offline token counts as places in the server's prompt.
+"""Maps offline token counts to positions in the server's prompt.
 
-An offline count knows neither the chat template nor, often, the served vocabulary. But each earlier
-prompt's size is known from the server, and a prompt that begins with an earlier one has that size
-at that place. Between two such places the offline counts are stretched evenly, so that an error
-stays within one turn instead of growing with the prompt.
+An offline count knows neither the chat template nor, often, the served vocabulary. But the server
+reported the size of each earlier prompt, and a prompt that begins with an earlier one has that size
+at that point. Between two such points the offline counts are scaled evenly, so that an error stays
+within one turn instead of growing with the prompt.
 """
 
 from bisect import bisect_right
 
 
 class ServedScale:
-    """Known places of one prompt, from its start on."""
+    """Known points of one prompt, from its start on."""
 
     def __init__(self) -> None:
         self._offline = [0]
         self._served = [0]
 
     def go_back(self, offline_tokens: int) -> None:
-        """Forget what is known beyond a place: the prompt parts from the last one there."""
+        """Forget the points beyond one: there the prompt differs from the previous one."""
         keep = bisect_right(self._offline, offline_tokens)
         del self._offline[max(1, keep) :], self._served[max(1, keep) :]
 
     def add(self, offline_tokens: int, served_tokens: int) -> None:
-        """Note that the prompt up to here has `served_tokens`; places that contradict it go."""
+        """Note that the prompt up to here has `served_tokens`; drop points that contradict it."""
         while len(self._offline) > 1 and (
             self._offline[-1] >= offline_tokens or self._served[-1] > served_tokens
         ):
@@ -33,7 +33,7 @@ class ServedScale:
             self._served.append(served_tokens)
 
     def at(self, offline_tokens: int) -> float:
-        """Return the served tokens up to a place; beyond the last known one, that one's."""
+        """Return the served tokens up to a point; beyond the last known one, those of that one."""
         above = bisect_right(self._offline, offline_tokens)
         if above == len(self._offline):
             return float(self._served[-1])

@@ -1,12 +1,12 @@
-"""Which text of a changed message was in an earlier version of it: what splicing could re-use.
+"""Which text of a changed message was in an earlier version of it: what splicing could reuse.
 
 An engine that keeps the keys of surviving text moves them to their new places, so what counts is
 which runs of a message's text stand, in order, in a version of the same message that was sent
 before (docs/methods.md, Cache accounting). Lines that occur once on either side anchor the two
 versions; between anchors equal lines are paired in order, and what is left is compared by its ends
 and by words.
-Close to linear in the two texts. It finds all that survives when text is cut out, and at least the
-common head and tail whatever the change.
+Close to linear in the two texts. It finds everything that survives when text is cut out, and
+at least the common head and tail for any change.
 """
 
 import re
@@ -160,7 +160,7 @@ def _starts(parts: Sequence[str]) -> list[int]:
     places = [0]
     for part in parts:
         places.append(places[-1] + len(part))
-    # A gap at the very end starts where the text ends.
+    # A gap at the end starts where the text ends.
     return [*places, places[-1]]
 
 

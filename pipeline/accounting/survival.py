@@ -1,13 +1,13 @@
-"""How many calls a run is still to make, estimated from pilot runs (Kaplan-Meier).
+"""The mean number of calls that a run will still make, from pilot runs (Kaplan-Meier).
 
-Runs that ended at a cap are censored: they would have gone on for an unknown while.
+Runs that ended at a cap are censored: they would have continued for an unknown time.
 """
 
 from collections.abc import Sequence
 
 
 def survival_curve(calls: Sequence[int], capped: Sequence[bool]) -> list[tuple[int, float]]:
-    """Return after how many calls the share of runs still going falls, and to what.
+    """Return the numbers of calls at which the share of unfinished runs falls, with that share.
 
     Raises:
         ValueError: the two lists differ in length.
@@ -26,16 +26,16 @@ def survival_curve(calls: Sequence[int], capped: Sequence[bool]) -> list[tuple[i
 def mean_calls_to_come(
     calls: Sequence[int], capped: Sequence[bool], *, so_far: int, horizon: int | None = None
 ) -> float:
-    """Return the mean number of calls after `so_far`, given that the run has got there.
+    """Return the mean number of calls after `so_far`, given that the run has made these.
 
     Restricted to the longest pilot run, capped or not, and to `horizon` more calls where given: the
-    next rewrite of the context that cannot be avoided. 0 beyond the longest pilot run.
+    next unavoidable rewrite of the context. 0 beyond the longest pilot run.
 
     Args:
         calls: of each pilot run.
         capped: whether that run ended at a cap.
         so_far: calls of this run.
-        horizon: calls until all is rewritten anyway.
+        horizon: calls until everything is rewritten anyway.
     """
     end = max(calls, default=0)
     if horizon is not None:

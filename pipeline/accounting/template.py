@@ -2,7 +2,7 @@
 
 Servers render messages with the model's own template; offline we only need to know which parts of
 the history change when a message is added. The rule is a field of the model's config. Exact texts
-are the server's; here each message becomes one piece whose equality means an equal rendering.
+are the server's; here each message becomes one piece, and equal pieces mean equal renderings.
 """
 
 import json
@@ -35,7 +35,7 @@ def keeps_reasoning(rules: TemplateRules, position: int, last_user: int) -> bool
     """Return whether the reasoning of the message at `position` is rendered.
 
     `drop_after_user` is Qwen3's rule: only turns after the last user message keep it. A tool
-    result is no user message.
+    result is not a user message.
     """
     if rules == "keep_reasoning":
         return True

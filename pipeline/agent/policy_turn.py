@@ -53,7 +53,7 @@ class PolicyTurn:
             InfraError: our side failed.
         """
         try:
-            edits = self._walk.wanted()
+            edits = self._walk.ask_policy()
             files = self._walk.files_of(edits)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             # A defect of an arm's own code is ours: it must not count against the arm.
@@ -71,7 +71,7 @@ class PolicyTurn:
         reply = self._caller.step({"kv_transfer_params": question.params})
         answer = {"messages": list(question.messages), "answer": reply.server_params}
         self._caller.keep_server_answer({"kind": question.kind, **answer})
-        self._walk.decide(question.kind, json_text(answer), call_index=self._last_call)
+        self._walk.keep_answer(question.kind, json_text(answer), call_index=self._last_call)
         return reply
 
     @property

@@ -1,7 +1,7 @@
-"""Trajectory reduction of one step at a time, a few turns back (docs/methods.md, Editing by rule).
+"""Shortens the outputs of one step per turn, a few turns back (docs/methods.md, Editing by rule).
 
-Every turn looks at the one step that has just become old enough. A rewriting is taken only when it
-is worth the cache it breaks. Plan results stay; commands stay.
+Each turn considers the one step that has just become old enough. A shorter text is accepted only if
+it saves enough to be worth breaking the cached prefix. Plan results and commands stay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ matters. Drop what is redundant, irrelevant or outdated. Answer with the shorten
 
 @dataclass(frozen=True, kw_only=True)
 class AgentDiet(Parameters):
-    """Each turn compresses the one step a few turns back."""
+    """Each turn compresses one step, a few turns back."""
 
     source: ClassVar[str] = "arXiv 2509.23586"
     example: ClassVar[Mapping[str, Any]] = {"min_tokens": 40, "min_saved_tokens": 10}
@@ -70,7 +70,7 @@ class AgentDietPolicy:
         self._tokens = ShownTokens(context.counter)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
-        """Return the edits of the one step whose turn it is."""
+        """Return the edits of the step that has just become old enough."""
         turns = acted_turns(trajectory)
         number = len(turns) - 1 - self._spec.delay_turns
         if number < 0 or newest_turn(trajectory) is None:

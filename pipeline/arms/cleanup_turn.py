@@ -1,8 +1,8 @@
 """The cleanup turn: what the model is asked, and which outputs its answer prunes.
 
-The question rides on the last tool result of the turn, since a user message would make some chat
-templates drop all earlier reasoning and with it the cached prefix. It is laid over the view for one
-call only and never becomes part of the trajectory. When to ask is the policy's business.
+The question is appended to the last tool result of the turn, since a user message would make some
+chat templates drop all earlier reasoning and with it the cached prefix. Only one call shows it, and
+it never becomes part of the trajectory. The policy decides when to ask.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from pipeline.views.offered_tool import OfferedTool
 from pipeline.views.plan_steps import StepSpan, completed_in, step_of, step_spans, steps_left
 from pipeline.views.policy import Ask, AuxRequest, CallKind
 from pipeline.views.prune_tool import PruneAnswer
-from pipeline.views.shown import ShownTokens, acted_turns, is_removed, output_ids, shortened
+from pipeline.views.shown import ShownTokens, acted_turns, shortened
 from pipeline.views.trajectory import Edit, Edits, Message, Part, Trajectory, Turn, shown_content
 
 REVIEW = (
@@ -50,7 +50,7 @@ class CleanupTurn(Parameters):
 
     @property
     def needs_plan(self) -> bool:
-        """True where the end of a plan step is the moment."""
+        """True where the model is asked when a plan step ends."""
         return self.trigger == "plan_step"
 
     @property
@@ -92,14 +92,12 @@ class CleanupTurn(Parameters):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PruneChoice:
-    """What an answer came to."""
+    """What an answer prunes."""
 
     chosen: tuple[int, ...]
-    """Ids of live outputs to prune, oldest first."""
-    ignored: tuple[tuple[str, str], ...]
-    """What was asked and not done, with the reason: `unknown`, `already pruned`, `protected`,
-    `plan state` or `malformed`."""
-    note: str
+    """Ids of live outputs, oldest first."""
+    note: str = ""
+    """What the model still needs of them."""
 
 
 def listing(
@@ -109,7 +107,7 @@ def listing(
     tokens: ShownTokens,
     spans: Sequence[StepSpan] | None,
 ) -> str:
-    """Return one line an output: id, tokens, plan step (where `spans` are given), command."""
+    """Return one line per output: id, tokens, plan step (where `spans` are given), command."""
     lines = []
     for number, message in live.items():
         columns = [f"[{number}] {tokens.of_content(message, edits)} tokens"]
@@ -147,14 +145,14 @@ class CleanupQuestion:
         note = " Write into its note what you still need of them." if self._spec.keeps_note else ""
         return f"Call {prune_tool.NAME} with their ids, or with none to keep everything.{note}"
 
-    def asked(
+    def ask(
         self, trajectory: Trajectory, standing: Edits, live: Mapping[int, Message], ask: Ask
     ) -> PruneChoice:
-        """Return what the model wants pruned of `live`, by one cleanup call."""
+        """Ask the model once what to prune of `live`, and return its choice."""
         prompt = self.prompt(trajectory, standing, live)
         reply = ask(self._request(trajectory, standing, prompt, tuple(live)))
         answer = prune_tool.prune_answer(reply.content, reply.tool_calls)
-        return judged(answer, trajectory, standing, live)
+        return choice_of(answer, live)
 
     def _request(
         self, trajectory: Trajectory, standing: Edits, prompt: str, ids: Sequence[int]
@@ -177,52 +175,18 @@ class CleanupQuestion:
         )
 
 
-def prune_choice(
-    answer: PruneAnswer,
-    live: Mapping[int, Message],
-    known: Mapping[int, Message],
-    removed: frozenset[int],
-) -> PruneChoice:
-    """Return which of the asked ids are pruned and why the others are not.
-
-    Args:
-        answer: what the model asked for.
-        live: outputs that may be pruned now.
-        known: all outputs that ever had an id.
-        removed: ids of outputs that are gone already.
-    """
-    ignored = [(word, "malformed") for word in answer.unusable]
-    for number in answer.ids:
-        if number in live:
-            continue
-        if number not in known:
-            ignored.append((str(number), "unknown"))
-        elif number in removed:
-            ignored.append((str(number), "already pruned"))
-        else:
-            ignored.append((str(number), "protected"))
+def choice_of(answer: PruneAnswer, live: Mapping[int, Message]) -> PruneChoice:
+    """Return which live outputs an answer prunes; other ids are ignored."""
     chosen = tuple(sorted(number for number in answer.ids if number in live))
-    return PruneChoice(chosen=chosen, ignored=tuple(ignored), note=answer.note)
+    return PruneChoice(chosen=chosen, note=answer.note)
 
 
 def cleanup_due(spec: CleanupTurn, turn: Turn, trajectory: Trajectory) -> bool:
     """Return whether the turn that just ended calls for a cleanup.
 
-    Completing the plan's last step does not: nothing is left to save. A turn that submitted ends
-    the run before any policy is asked.
+    Completing the plan's last step does not, since nothing is left to save. A turn that submitted
+    ends the run before any policy is asked.
     """
     if spec.trigger == "every_k":
         return len(acted_turns(trajectory)) % spec.every_k == 0
     return bool(completed_in(turn, trajectory)) and steps_left(trajectory) != 0
-
-
-def judged(
-    answer: PruneAnswer,
-    trajectory: Trajectory,
-    standing: Edits,
-    live: Mapping[int, Message],
-) -> PruneChoice:
-    """Return the answer with what cannot be done set apart."""
-    known = output_ids(trajectory)
-    removed = frozenset(k for k, m in known.items() if is_removed(m, standing))
-    return prune_choice(answer, live, known, removed)

@@ -27,7 +27,7 @@ class ContextEdit(Parameters):
     trigger_tokens: Science[Natural] = 100_000
     keep_tool_uses: Science[Natural] = 3
     clear_at_least_tokens: Science[Natural] = 0
-    """Not applied at all when less than this can be cleared."""
+    """Nothing is cleared where less than this could be."""
     exclude_tools: Science[tuple[str, ...]] = ()
     clear_tool_inputs: Science[bool] = False
 
@@ -45,7 +45,7 @@ class ContextEditPolicy:
         self._tokens = ShownTokens(context.counter)
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
-        """Return the clearing of this moment: nothing below the threshold or the minimum."""
+        """Return the edits that clear old results; none below the threshold or the minimum."""
         if self._tokens.of_view(trajectory, standing) <= self._spec.trigger_tokens:
             return ()
         results = list(trajectory.observations())

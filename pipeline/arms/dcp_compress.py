@@ -1,10 +1,10 @@
-"""A tool with which the model compresses ranges of its own history, as Dynamic Context Pruning 3.
+"""A tool with which the model compresses ranges of its history, as in Dynamic Context Pruning 3.
 
 See docs/methods.md, What people run.
 
-The model names a range of outputs and writes what stays of it. Summaries of earlier ranges that a
-new one overlaps nest in it, so that nothing is summarized twice. Repeated outputs and the commands
-of failed calls are cleaned up at these moments only, since the cached prefix breaks there anyway.
+The model names a range of outputs and writes a summary of it. Summaries of earlier ranges that a
+new range overlaps nest in its summary, so that nothing is summarized twice. Repeated outputs and
+the commands of failed calls are cleaned up only then, since the cached prefix breaks there anyway.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Random deletion of older content: the 42 configurations and everything between.
+"""Random deletion of older content: the 42 configurations, and shares in between.
 
 See docs/methods.md, Random deletion.
 
-Every draw belongs to a place in the trajectory, so a share deletes all that a smaller share does,
-and the same turns for reasoning as for outputs.
+Every random number belongs to a place in the trajectory. So a larger share deletes all that a
+smaller one does, and reasoning and outputs are deleted in the same turns.
 """
 
 from collections.abc import Iterator, Sequence

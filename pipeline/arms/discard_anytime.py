@@ -1,9 +1,9 @@
-"""Pruning whenever the model likes, with a reminder now and then and no cleanup turn.
+"""Pruning whenever the model likes, with occasional reminders and without a cleanup turn.
 
 See docs/methods.md, What people run.
 
-The model must know the outputs' ids without a listing, so each output gets its id when it arrives,
-before it is ever sent: no cached prefix breaks.
+The model must know the ids of outputs without a listing. So each output gets its id when it
+arrives, before it is ever sent, and no cached prefix breaks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, Turn, shown
 
 @dataclass(frozen=True, kw_only=True)
 class DiscardAnytime(Parameters):
-    """The model may prune at any time and is reminded now and then; there is no cleanup turn."""
+    """The model may prune at any time and is reminded occasionally; there is no cleanup turn."""
 
     source: ClassVar[str] = "practice: dynamic context pruning for opencode"
     example: ClassVar[Mapping[str, Any]] = {"nudge_every": 3}

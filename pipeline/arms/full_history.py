@@ -1,4 +1,4 @@
-"""The baseline: everything stays as it is."""
+"""The baseline: nothing is removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Masking, with a summary in place of the oldest turns now and then.
+"""Masking, and an occasional summary in place of the oldest turns.
 
 See docs/methods.md, Masking and summaries.
 """
@@ -18,7 +18,7 @@ from pipeline.views.trajectory import Edit, Edits, Trajectory, merged
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Parameters):
-    """Masking, and a summary once many turns stand unsummarised."""
+    """Masking, and a summary once many turns are unsummarized."""
 
     source: ClassVar[str] = "arXiv 2508.21433"
     tuned: ClassVar[str | None] = "summarise_turns"
@@ -44,7 +44,7 @@ class Hybrid(Parameters):
 
 
 class HybridPolicy:
-    """Masks old outputs, and summarises the oldest turns as the masks leave them."""
+    """Masks old outputs, and summarizes the oldest turns with the masks in place."""
 
     def __init__(self, spec: Hybrid, context: PolicyContext) -> None:
         mask = ObservationMask(keep_last_turns=spec.mask_keep_last_turns, polling=spec.polling)
@@ -58,6 +58,6 @@ class HybridPolicy:
         self._summary = LlmSummaryPolicy(summary, reads_raw=spec.summary_reads == "raw")
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
-        """Return masks and, when it is time, the new summary and what it replaces."""
+        """Return the masks and, when it is due, the new summary and what it replaces."""
         masks = self._mask.decide(trajectory, standing, ask)
         return [*masks, *self._summary.decide(trajectory, merged(standing, masks), ask)]

@@ -1,8 +1,8 @@
-"""Arms whose line pruner stands beside the model server: each output is judged as it arrives.
+"""Arms whose line pruner runs beside the model server and judges each output as it arrives.
 
-Owns what a pruner is asked and what its answer shows (docs/methods.md, Line pruners), the same for
-all of them; who answers is `pipeline/pruners`. The answer is a decision of the run, so nothing here
-needs the pruner again. An output without an answer, or with an error for one, is shown whole.
+Owns what a pruner is asked and how its answer changes the view (docs/methods.md, Line pruners), the
+same for all of them; `pipeline/pruners` has the models. The answer is a decision of the run, so
+replay needs no pruner. An output without an answer, or with an error instead, is shown whole.
 """
 
 import json
@@ -29,7 +29,7 @@ WindowTokens = Annotated[int, Field(ge=64)]
 
 @dataclass(frozen=True, kw_only=True)
 class LinePruning(Parameters):
-    """What every line pruner has: from which size on it acts, and what it may have to be told."""
+    """What all line pruners have: the size from which they act, and the query."""
 
     example: ClassVar[Mapping[str, Any]] = {"min_chars": 100}
 
@@ -75,7 +75,7 @@ class ServedPruning(LinePruning):
 
 
 class LinePrunerPolicy:
-    """Has the long outputs of a turn judged as they arrive, and shows the lines that stay."""
+    """Asks about the long outputs of a turn as they arrive, and shows the lines that stay."""
 
     def __init__(self, spec: LinePruning, context: PolicyContext) -> None:
         self._spec, self._marker = spec, context.placeholder or FILTERED
@@ -99,7 +99,7 @@ class LinePrunerPolicy:
         return list(self._edits(asked, answers))
 
     def _is_asked(self, output: "_Output") -> bool:
-        # No question, no pruning: the agent wants to see all of it.
+        # Without a question nothing is pruned: the agent wants to see all of it.
         has_query = output.request.query is not None or not self._spec.asks_focus
         return has_query and len(output.request.text) >= self._spec.min_chars
 
@@ -141,7 +141,7 @@ class LinePrunerPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Output:
-    """An output to be judged: its message, the question, and what stands around the text."""
+    """An output to be judged: its message, the request, and the text around the output."""
 
     message: Message
     request: PruneRequest
@@ -151,8 +151,8 @@ class _Output:
 def framed(message: Message, text: str) -> tuple[str, str, str]:
     """Return what stands before the output in `text`, the output itself, and what follows it.
 
-    The return code is no line of the output: it always stays. Where `text`, which is shown of
-    `message`, has lost the frame or the frame is unknown, all is output.
+    The return code is not a line of the output and always stays. Where `text`, which is shown of
+    `message`, has lost the frame or the frame is unknown, all of it is output.
     """
     before, after = message.frame
     end = len(text) - len(after)

@@ -1,7 +1,7 @@
 """Summaries in place of the oldest turns (docs/methods.md, Masking and summaries).
 
-Each summary is written from the one before it, or the task, and the turns it takes in, and replaces
-it, standing right after the task.
+Each summary is written from the previous one (or the task) and the turns that it covers. It stands
+right after the task and replaces the previous one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class LlmSummary(Parameters):
 
 
 class LlmSummaryPolicy:
-    """Summarizes the oldest turns whenever enough stand unsummarized."""
+    """Summarizes the oldest turns whenever enough are unsummarized."""
 
     def __init__(self, spec: LlmSummary, *, reads_raw: bool = False) -> None:
         """Take the parameters; `reads_raw` summarizes whole outputs where the view has edits."""
@@ -53,7 +53,7 @@ class LlmSummaryPolicy:
         self._raw = reads_raw
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
-        """Return the new summary and what it replaces, when it is time."""
+        """Return the new summary and what it replaces, when it is due."""
         end = summarized_before(standing, REASON)
         turns = [t for t in acted_turns(trajectory) if t.assistant.index >= end]
         if len(turns) < self._spec.summarise_turns + self._spec.keep_last_turns:

@@ -28,14 +28,13 @@ class LotSize(Parameters):
     """Old outputs gather until they hold the lot size that the prices call for, then all go."""
 
     source: ClassVar[str] = "the economic order quantity, as in hermes-agent pull request 62389"
-    tuned: ClassVar[str | None] = "cached_price"
     example: ClassVar[Mapping[str, Any]] = {"cached_price": 0.9}
 
     kind: Science[Literal["lot_size"]] = "lot_size"
     input_price: Science[Amount] = 1.0
     cached_price: Science[Amount] = 0.1
     write_price: Science[Amount | None] = None
-    """Prices a token; only their ratios matter. Without a write price it is the input price."""
+    """Prices per token; only their ratios matter. Without a write price it is the input price."""
     ttl_s: Science[Amount | None] = None
     """Idle seconds after which the cache has lost the prefix; None: never."""
     cleanup_tokens: Science[Natural] = 0

@@ -1,6 +1,6 @@
 """A very long output moves to a file in the sandbox; the view keeps its head and tail.
 
-The policy says what is shown and which files that takes (`KeepsFiles`); the agent writes them.
+The policy says what is shown and which files that needs (`KeepsFiles`); the agent writes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 
 REASON = "offload"
 LINE_CHARS = 400
-"""A line of the head or tail is shown up to this length."""
+"""Lines of the head and tail are cut to this length."""
 
 
 def offload_path(folder: str, message: Message) -> str:

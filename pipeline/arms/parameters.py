@@ -1,8 +1,8 @@
-"""What every arm is made of: parameters, which are science, and the rule that they build.
+"""What every arm consists of: parameters, which are science, and the rule that they build.
 
-A parameter class carries all that is known of its arm, so that the rest of the pipeline asks the
-arm instead of listing kinds. What an arm does *not* say here has the default of the plain agent: no
-tools of its own, no cleanup turn, no budget parameter.
+A parameter class holds everything that is known about its arm, so that the rest of the pipeline
+asks the arm instead of listing kinds. The defaults are those of the plain agent: no tools of its
+own, no cleanup turn, no budget parameter.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from pipeline.views.policy import Policy, TokenCounter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyContext:
-    """What a policy may know of its run beside its parameters."""
+    """What a policy may know about its run besides its parameters."""
 
     seed: int
     """The only source of chance in a policy."""
@@ -34,7 +34,7 @@ class PolicyContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Strict, ABC):
-    """The parameters of some arm, told apart by `kind`; `table` finds every subclass."""
+    """The parameters of an arm, identified by `kind`; `table` finds every subclass."""
 
     source: ClassVar[str]
     """Where the rule is from."""
@@ -82,7 +82,7 @@ class Parameters(Strict, ABC):
 
     @property
     def needs_plan(self) -> bool:
-        """True for a rule that waits for plan steps: without a plan it never acts."""
+        """True for a rule that waits for plan steps, and so never acts without a plan."""
         return False
 
     def without_plan(self, every_turns: int) -> Self:  # noqa: ARG002

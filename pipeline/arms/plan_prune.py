@@ -3,8 +3,9 @@
 See docs/methods.md, Plan-guided pruning.
 
 After a turn that completed a plan step the model is asked once which earlier outputs it no longer
-needs; those become a placeholder. `sham_cleanup` asks the same and prunes nothing. When to ask, who
-picks and what becomes of the picked are parameters; the question itself is `cleanup_turn`.
+needs; those become a placeholder. `sham_cleanup` asks the same and prunes nothing. When to
+ask, who chooses and what happens to the chosen outputs are parameters; the question is in
+`cleanup_turn`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ from pipeline.arms.cleanup_turn import (
     CleanupQuestion,
     CleanupTurn,
     PruneChoice,
+    choice_of,
     cleanup_due,
-    judged,
 )
 from pipeline.arms.parameters import PolicyContext
 from pipeline.fields.bounds import Share
@@ -57,7 +58,7 @@ class PlanPrune(CleanupTurn):
 
     kind: Science[Literal["plan_prune"]] = "plan_prune"
     choose: Science[Literal["model", "finished_step", "random"]] = "model"
-    """Who picks: the model when asked, the plan (all of the finished step), or chance."""
+    """Who chooses: the model when asked, the plan (all of the finished step), or chance."""
     random_rate: Science[Share] = 0.5
     """Share of the prunable tokens that `choose: random` prunes at each moment."""
     apply: Science[bool] = True
@@ -112,7 +113,7 @@ class PlanPrune(CleanupTurn):
 
 
 class PlanPrunePolicy:
-    """Asks at the moments of the arm and prunes what the answer names."""
+    """Asks when a cleanup is due and prunes what the answer names."""
 
     def __init__(self, spec: PlanPrune, context: PolicyContext) -> None:
         self._spec = spec
@@ -123,7 +124,7 @@ class PlanPrunePolicy:
         self._offer = _recall_offer(context.text_mode) if spec.recall else ""
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:
-        """Return the edits of this moment: none unless a cleanup is due."""
+        """Return the new edits; none unless a cleanup is due."""
         turn = newest_turn(trajectory)
         if turn is None:
             return ()
@@ -169,13 +170,13 @@ class PlanPrunePolicy:
         if not live:
             return None
         if self._spec.choose == "model":
-            return self._question.asked(trajectory, standing, live, ask)
+            return self._question.ask(trajectory, standing, live, ask)
         if self._spec.choose == "random":
             chosen = self._at_random(live, standing)
         else:
             spans, done = step_spans(trajectory), completed_in(turn, trajectory)
             chosen = [k for k, m in live.items() if step_of(m, spans) in done]
-        return PruneChoice(chosen=tuple(sorted(chosen)), ignored=(), note="")
+        return PruneChoice(chosen=tuple(sorted(chosen)))
 
     def _at_random(self, live: Mapping[int, Message], standing: Edits) -> list[int]:
         """Return outputs in random order up to the rate's share of the live tokens."""
@@ -219,7 +220,7 @@ def pruned(
         live: the outputs still in the view, by number.
         placeholder: the arm's wording, None for the policy's own.
         note: what the model wants kept of them.
-        offer: how each output may be had again, `{id}` standing for its number.
+        offer: how to see an output again; `{id}` stands for its number.
     """
     edits = []
     for number in choice.chosen:
@@ -244,11 +245,10 @@ def asked_in_turn(
     for result in turn.observations:
         if result.tool == prune_tool.NAME and result.command:
             answer = prune_tool.answer_from_command(result.command)
-            choice = judged(answer, trajectory, merged(standing, edits), live)
-            edits += pruned(choice, live, placeholder)
+            edits += pruned(choice_of(answer, live), live, placeholder)
     return edits
 
 
 def _recall_offer(text_mode: bool) -> str:
-    """Return what a placeholder says of the tool `recall`, as the model has to write it."""
+    """Return what a placeholder says about the tool `recall`, as the model has to call it."""
     return f" {'`recall {id}`' if text_mode else 'recall(id={id})'} shows it again."

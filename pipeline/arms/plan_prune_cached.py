@@ -1,7 +1,7 @@
 """`plan_prune` whose choices wait in a queue until applying them costs less than it saves.
 
-The queue is not kept anywhere: it is what the recorded answers chose, less what has been pruned and
-what came into use again. So the policy stays a function of the trajectory.
+The queue is not stored: it is what the recorded answers chose, minus what has been pruned or used
+since. So the policy stays a function of the trajectory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class PlanPruneCached(CleanupTurn):
     input_price: Science[Amount] = 1.0
     cached_price: Science[Amount] = 0.1
     output_price: Science[Amount] = 5.0
-    """Prices a token; only their ratios matter."""
+    """Prices per token; only their ratios matter."""
     write_price: Science[Amount | None] = added_science(None)
     """Of an input token that enters the cache; None: the input price."""
     ttl_s: Science[Amount | None] = added_science(None)
@@ -64,7 +64,7 @@ class PlanPruneCached(CleanupTurn):
     pilot_capped: Science[tuple[bool, ...]] = ()
     """Whether that pilot run ended at a cap; such runs are censored, not finished."""
     first_output_tokens: Science[Amount] = 300.0
-    """What a cleanup is taken to write until one has been seen."""
+    """Assumed output of a cleanup until one has been seen."""
     apply_at_context_share: Science[Share] = 0.9
     """Apply everything queued once the view holds this share of the window."""
 
@@ -102,7 +102,7 @@ class PlanPruneCachedPolicy:
         sent = position[turn.observations[0].index]
         waiting = self._queue(trajectory, live)
         if waiting and is_cold(trajectory, self._spec.ttl_s):
-            # All is computed again anyway, so the cut is free; a question would warm it first.
+            # All is computed again anyway, so the cut is free; asking first would warm the prefix.
             return self._applied(sorted(waiting & edits.keys()), live)
         calls = self._calls_to_come(trajectory, context)
         if cleanup_due(self._spec, turn, trajectory) and self._worth_asking(
@@ -110,7 +110,7 @@ class PlanPruneCachedPolicy:
         ):
             askable = {k: m for k, m in live.items() if k in edits and k not in waiting}
             if askable:
-                choice = self._question.asked(trajectory, standing, askable, ask)
+                choice = self._question.ask(trajectory, standing, askable, ask)
                 waiting |= set(choice.chosen)
                 # The question has just sent the newest results too.
                 sent = context
@@ -237,7 +237,7 @@ class PlanPruneCachedPolicy:
 
 
 class _Uses:
-    """Whether queued outputs were used since they were chosen; each turn is looked at once."""
+    """Whether queued outputs were used since they were chosen; each turn is examined once."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], tuple[Turn, bool]] = {}

@@ -3,8 +3,8 @@
 See docs/methods.md, Random deletion.
 
 A turn refers to an output when the assistant's text, reasoning or commands name a file that the
-output's command names, or repeat one of its longer lines. The rule is ours: the source leaves it
-open.
+output's command names, or repeat one of its longer lines. The rule is ours, since the source
+leaves it open.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Selective Context: lines that a model could have guessed go (docs/methods.md, Line pruners)."""
+"""Selective Context: removes lines that a model could have guessed.
+
+See docs/methods.md, Line pruners.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,7 +13,7 @@ from pipeline.fields.identity import Science
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveContext(LocalPruning):
-    """Lines that a language model could have guessed go."""
+    """Lines that a language model could have guessed are removed."""
 
     source: ClassVar[str] = "arXiv 2310.06201; over lines here"
     tuned: ClassVar[str | None] = "reduce_ratio"

@@ -1,7 +1,7 @@
-"""`self_prune`: the same model, asked apart, lists the lines of a new output that it needs.
+"""`self_prune`: the same model, in a separate call, lists the lines of a new output that it needs.
 
-One auxiliary call a turn, at temperature 0, before the model's next step (docs/methods.md, Line
-pruners). The call is a conversation of its own: the task, the agent's last words, the turn's
+One auxiliary call per turn, at temperature 0, before the model's next step (docs/methods.md, Line
+pruners). The call is a conversation of its own: the task, the agent's last words, and the turn's
 outputs with numbered lines. An answer that names no lines prunes nothing.
 """
 
@@ -36,7 +36,7 @@ _RANGES = re.compile(rf"(?i)\W*(?:lines?:?\s*)?{_RANGE.pattern}(?:[\s,;]+{_RANGE
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPrune(Parameters):
-    """The same model, asked apart, lists the lines of each new output that it needs."""
+    """The same model, in a separate call, lists the lines of each new output that it needs."""
 
     source: ClassVar[str] = "the self-pruning baseline of arXiv 2607.18213"
     example: ClassVar[Mapping[str, Any]] = {"min_chars": 100}
@@ -88,7 +88,7 @@ class SelfPrunePolicy:
 def question(
     trajectory: Trajectory, outputs: Sequence[tuple[Message, str]]
 ) -> list[dict[str, str]]:
-    """Return the conversation that asks about the outputs of one turn, numbered through."""
+    """Return the conversation that asks about the outputs of one turn, numbered consecutively."""
     task = next((m.content for m in trajectory.messages if m.role == "user"), "")
     said = trajectory.turns[-1].assistant
     words = "\n".join(part for part in (said.reasoning, said.content) if part)

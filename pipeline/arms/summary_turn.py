@@ -1,4 +1,4 @@
-"""What arms have in common that put a summary in place of turns: question, text and edits.
+"""What arms that replace turns by a summary have in common: question, text and edits.
 
 When to summarize, and which turns, is each arm's rule. Turns that show the plan stay, since plan
 results are the plan's only display; their other outputs become a placeholder.

@@ -1,10 +1,10 @@
-"""SWE-Pruner Pro: the lines stay that a head in the model server finds useful.
+"""SWE-Pruner Pro: only lines that a head in the model server finds useful stay.
 
 See docs/methods.md, SWE-Pruner Pro.
 
 The model's next call sees the whole output and scores it on the way, and from the call after only
 the kept lines are shown. An output without usable scores passes unpruned; so does one that is
-short. Line pruners that stand beside the model server are `line_pruning`.
+short. Line pruners beside the model server are in `line_pruning`.
 """
 
 import json
@@ -108,7 +108,7 @@ class SwePrunerProPolicy:
 
 
 def score_failures(decisions: Iterable[Decision]) -> tuple[int, int]:
-    """Return about how many outputs a server was asked for scores, and how many came without."""
+    """Return how many outputs a server was asked to score, and how many it did not."""
     kept = [json.loads(d.content) for d in decisions if d.kind == SCORES and d.content]
     asked = [len(entry["messages"]) for entry in kept]
     failed = [n_without_scores(e["answer"], n) for e, n in zip(kept, asked, strict=True)]
@@ -116,7 +116,7 @@ def score_failures(decisions: Iterable[Decision]) -> tuple[int, int]:
 
 
 def _score_decisions(trajectory: Trajectory) -> Iterator[Decision]:
-    """Yield the scores known by now; a finished run replayed holds later ones too."""
+    """Yield the scores known so far; the trajectory of a finished run holds later ones too."""
     now = len(trajectory.messages)
     return (d for d in trajectory.decisions if d.kind == SCORES and d.message_index < now)
 

@@ -1,4 +1,4 @@
-"""Every arm there is, by its kind: whatever parameter classes this package's modules define."""
+"""All arms by kind: the parameter classes that the modules of this package define."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -18,7 +18,7 @@ def _found() -> Iterator[type[Parameters]]:
             continue
         name = f"{arms.__name__}.{module.name}"
         for value in vars(import_module(name)).values():
-            # What a module only imports belongs to another one; a base of several arms has no kind.
+            # Imported classes belong to another module; a base class of several arms has no kind.
             if isinstance(value, type) and value.__module__ == name and _is_arm(value):
                 yield value
 

@@ -3,7 +3,7 @@
 See docs/methods.md, What people run.
 
 NeMo Gym keeps the newest blocks of reasoning and the newest images; outputs stand for images here.
-Between two rewrites the view only grows, so the cached prefix breaks once a chunk.
+Between two rewrites the view only grows, so the cached prefix breaks once per chunk.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ REASON = "chunk"
 
 @dataclass(frozen=True, kw_only=True)
 class TurnChunks(Parameters):
-    """The newest turns keep outputs and reasoning; the view is rewritten once a chunk of turns."""
+    """The newest turns keep outputs and reasoning; the view is rewritten every few turns."""
 
     source: ClassVar[str] = "NeMo Gym's turn_chunked_recency, as documented"
     tuned: ClassVar[str | None] = "keep_last_turns"

@@ -1,8 +1,7 @@
 """The page of all arms, `docs/arms.md`: a picture, a table, and each arm's view of one example.
 
-Written from the code, so that the page cannot say something else than what the arms do; a test
-checks that it is current. Windows and thresholds are made small enough for six turns, and the page
-says where.
+Rendered from the code, so that the page cannot contradict what the arms do; a test checks that it
+is current. Windows and thresholds are made small enough for six turns, and the page says where.
 """
 
 import dataclasses
@@ -115,7 +114,7 @@ def _view_block(lines: tuple[str, ...]) -> Iterator[str]:
 
 
 def _difference(full: tuple[str, ...], own: tuple[str, ...]) -> Iterator[str]:
-    """Yield the view as a diff: lines that are gone, lines that came, and the rest as it was."""
+    """Yield the view as a diff: removed lines, added lines, and the unchanged rest."""
     yield "```diff"
     for line in difflib.ndiff(full, own):
         if not line.startswith("?"):

@@ -1,8 +1,8 @@
-"""Budgets for arms, set on a pilot: what each value came to, and which one meets which budget.
+"""Budgets for arms, set on a pilot: the tokens that each value led to, and which one fits a budget.
 
-A budget is tokens, or a share of what full history came to on the same pilot, so that arms which
-are calibrated one by one are asked for the same (docs/methods.md, Budgets). The result is the text
-of a file of conf/arms.
+A budget is a number of tokens, or a share of the tokens of full history on the same pilot, so that
+arms that are calibrated one at a time get the same budgets (docs/methods.md, Budgets). The result
+is the text of a file in conf/arms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LEVELS = ("low", "mid", "high")
 SHARES = (0.6, 0.75, 0.9)
 """Of full history's tokens, where no budgets are given."""
 TOLERANCE = 0.1
-"""How far the nearest value may be off its budget."""
+"""How far the nearest value may be from its budget, as a share of it."""
 
 _OF_RUN = {
     "mean_prompt": lambda run: _ratio(run["input_tokens"], run["n_counted_calls"]),
@@ -36,7 +36,7 @@ _OF_RUN = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pilot:
-    """What the values of one arm's parameter came to, and full history, on the same instances."""
+    """The tokens that values of one parameter led to, and full history, on the same instances."""
 
     points: Sequence[PilotPoint]
     reference: float | None
@@ -46,7 +46,7 @@ class Pilot:
 
 
 def pilot_of_runs(results: Path, arm: ArmSpec, match_on: MatchOn) -> Pilot:
-    """Return the pilot that the finished runs of a sweep are: arms that differ in one value.
+    """Return the finished runs of a sweep as a pilot: arms that differ in one value.
 
     Raises:
         LockError: the folder has no lock.
@@ -112,7 +112,7 @@ def merged_text(
     """Return the text of a conf/arms file: what it held, and the levels of one arm.
 
     Args:
-        before: arms that the file had.
+        before: arms that the file already has.
         name: what the arms are called: `NAME_low` and so on.
         levels: from `levels_of`.
         pilot: whose points go into the file, so that a worker can see them.
@@ -137,7 +137,7 @@ def merged_text(
 
 
 def report_lines(name: str, levels: Mapping[str, Fitted], pilot: Pilot, match_on: str) -> list[str]:
-    """Return requested beside achieved tokens, for people."""
+    """Return requested and achieved tokens as text for people."""
     whole = "" if pilot.reference is None else f", full history {pilot.reference:,.0f}"
     lines = [f"{name}: {match_on} by {pilot.source}{whole}"]
     lines += [

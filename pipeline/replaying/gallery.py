@@ -1,4 +1,4 @@
-"""One six-turn run, and what each arm shows of it: the example of `docs/arms.md`."""
+"""One six-turn run and each arm's view of it: the example of `docs/arms.md`."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def example_view(arm: ArmSpec, counter: TokenCounter) -> Shown:
         walk.step()
         question = walk.server_question()
         if question is not None:
-            walk.decide(question.kind, _server_answer(question), call_index=0)
+            walk.keep_answer(question.kind, _server_answer(question), call_index=0)
     return Shown(
         lines=tuple(_line(m) for m in view_messages(view.trajectory, view.standing)),
         asked=tuple(asked),
@@ -132,7 +132,7 @@ def _message(trajectory: Trajectory, counter: TokenCounter, step: int, **fields:
 
 
 def _answer(request: AuxRequest, *, notes: bool) -> AuxReply:
-    """Answer as a model might: the first two outputs are not needed any more."""
+    """Answer as a model might: the first two outputs are no longer needed."""
     if request.kind is CallKind.LINES:
         return AuxReply(kind=request.kind, content=_pruner_answer(request))
     if request.kind is CallKind.CLEANUP:

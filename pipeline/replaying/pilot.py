@@ -1,4 +1,4 @@
-"""What values of an arm's parameter come to on pilot recordings, for budgets.
+"""The tokens that values of an arm's parameter lead to on pilot recordings, for budgets.
 
 See docs/methods.md, Budgets.
 """
@@ -13,7 +13,7 @@ from pipeline.spec.budget import PilotPoint, with_parameter
 def pilot_points(
     arm: ArmSpec, values: Iterable[float], replayers: Sequence[Replayer], match_on: MatchOn
 ) -> list[PilotPoint]:
-    """Return the mean over recordings that each value comes to, behaviour held fixed.
+    """Return the mean tokens over recordings for each value, behavior held fixed.
 
     Raises:
         ValueError: no recordings.
@@ -30,7 +30,7 @@ def pilot_points(
 
 
 def measured(result: Replayed, match_on: MatchOn) -> float:
-    """Return what a replayed arm comes to over all of its calls, auxiliary ones included.
+    """Return the tokens of a replayed arm over all of its calls, auxiliary ones included.
 
     Raises:
         ValueError: `removed_tokens`, which replay does not measure.

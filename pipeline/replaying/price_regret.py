@@ -88,5 +88,5 @@ class _Scheduled:
 def _cold_calls(recording: Recording, ttl_s: float | None) -> Iterator[bool]:
     history = Growing(recording.trajectory)
     for call in recording.calls:
-        history.upto(call.n_messages)
+        history.grow_to(call.n_messages)
         yield is_cold(history.trajectory, ttl_s)

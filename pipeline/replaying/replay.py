@@ -1,6 +1,6 @@
 """What an arm would have sent over a recorded run, call by call.
 
-The recorded behaviour is held fixed: the same commands, the same outputs, whatever the arm would
+The recorded behavior is held fixed: the same commands, the same outputs, whatever the arm would
 have shown. So replay prices an arm's views exactly and says nothing about what the agent would have
 done differently. Files, price lists and printing belong to the command `pipeline.replay`.
 
@@ -181,7 +181,7 @@ class Replayer:
         before: StepCall | None = None
         for call in self._recording.calls:
             view.apply(call.edits)
-            history.upto(call.n_messages)
+            history.grow_to(call.n_messages)
             change = shown.update(history.trajectory, view.standing, view.touched)
             view.touched.clear()
             served = call.prompt_tokens
@@ -272,7 +272,7 @@ class _Replay:
             self._model = call.model
             self._is_other_model = before is not None and before.model != call.model
             before = call
-            self._history.upto(call.n_messages)
+            self._history.grow_to(call.n_messages)
             self._view.apply(shared[number])
             self._made.append(tuple(self._walk.step()))
             view = self._view

@@ -1,7 +1,7 @@
 """Does replay agree with what was billed? The unedited history against the recorded cache reads.
 
-Whoever trusts a replayed price wants to know how well the replayed prefix explains what the server
-really read from its cache. Compactions and clearings of the tool that recorded are replayed too;
+A replayed price is as good as the replayed prefix explains what the server really read from its
+cache. Compactions and clearings of the tool that recorded are replayed too;
 once an arm of ours has edited the view, the history that replay shows was never sent.
 """
 

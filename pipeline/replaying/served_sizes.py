@@ -30,10 +30,10 @@ class Continued:
 
 
 class ServedSizes:
-    """Served sizes by message, and of what an edit leaves of one."""
+    """Served sizes of messages, whole and edited."""
 
     def __init__(self, first: Sequence[Piece], continued: Sequence[Continued]) -> None:
-        """Learn the sizes from every prompt that continued another.
+        """Learn the sizes from all prompts that continued another one.
 
         Args:
             first: of the first prompt; what it has beyond their offline counts is the fixed part.

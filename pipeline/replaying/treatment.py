@@ -1,8 +1,8 @@
-"""Whether a run got its arm's treatment: an arm that never acted, a baseline that was pruned.
+"""Whether a run got its arm's treatment: arms that never acted, baselines that were pruned.
 
-The policy is run again over the finished trajectory, with the answers it recorded. What it decides
-now must be what was in force then; where it asks for an answer that nobody recorded, the trigger
-fired and the harness did not act. The verdict goes with the run, and its tally into the report.
+The policy is run again over the finished trajectory, with the answers it recorded. Its decisions
+now must equal the edits of the run; where it asks for an answer that was not recorded, the trigger
+fired and the harness did not act. The verdict is stored with the run; the report counts verdicts.
 """
 
 from collections import Counter
@@ -18,17 +18,17 @@ from pipeline.views.walk import Growing, PlainView, Walk
 
 
 class Verdict(StrEnum):
-    """What became of a treatment. Values are on disk."""
+    """The outcome of a treatment check. Values are on disk."""
 
     TREATED = "treated"
     """The arm's edits were made."""
     DECLINED = "declined"
     """The model was asked and chose nothing, or the arm only asks."""
     NOT_TRIGGERED = "not_triggered"
-    """The run gave the arm no occasion."""
+    """The run never met the arm's condition."""
     UNTREATED = "untreated"
-    """The trigger fired and nothing was done, perhaps since a line pruner failed each time: the run
-    is not of its arm."""
+    """The trigger fired and nothing was done, perhaps because a line pruner always failed: the run
+    did not get its arm."""
     UNEXPECTED = "unexpected"
     """Edits were made that the arm would not make."""
 
@@ -80,7 +80,7 @@ def treatment_of(
     walk = Walk(policy, view, unanswered)
     expected: list[Edit] = []
     for n_messages in moments:
-        came = history.upto(n_messages)
+        came = history.grow_to(n_messages)
         view.apply([elisions[m.index] for m in came if m.index in elisions])
         expected += walk.step()
     by_pruner = pruner_failures(trajectory.decisions)

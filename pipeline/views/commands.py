@@ -1,4 +1,4 @@
-"""How the text of commands is cut in the assistant messages that hold them."""
+"""Cutting the text of commands in the assistant messages that hold them."""
 
 import json
 import re

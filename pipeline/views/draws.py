@@ -1,8 +1,8 @@
-"""Random numbers that belong to a place and not to a moment.
+"""Random numbers that depend on a place in the trajectory and not on when they are drawn.
 
-A policy is called many times over a growing trajectory and must decide the same about the same
-turn each time, so every number is drawn from the run's seed and the place it is for. A share that
-deletes something also deletes it at every larger share, since both look at the same number.
+A policy is called many times over a growing trajectory and must always decide the same about the
+same turn, so every number is drawn from the run's seed and the place it is for. What a share
+deletes is also deleted at every larger share, since both compare with the same number.
 """
 
 import hashlib

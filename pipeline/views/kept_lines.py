@@ -1,8 +1,8 @@
 """Lines of a tool output: which tokens they hold, which of them stay, and how the rest is shown.
 
-Owns the way from scores per token to the text that a line pruner leaves (docs/methods.md, Line
-pruners). A line ends at its newline, which belongs to it; a carriage return alone ends none. Pure:
-scores come from elsewhere, and so does the decision to prune at all.
+Owns the steps from scores per token to the text that a line pruner leaves (docs/methods.md, Line
+pruners). A line ends at its newline, which belongs to it; a carriage return alone does not end it.
+Pure: the scores, and the decision to prune at all, come from elsewhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def count_lines(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenLines:
-    """For every token of an output, the first and the last line that it has characters of."""
+    """The first and the last line on which each token of an output has characters."""
 
     first: IntArray
     last: IntArray
@@ -49,7 +49,7 @@ class TokenLines:
         return self.per_line(np.ones(len(self.first), dtype=np.int64))
 
     def per_line(self, values: IntArray) -> IntArray:
-        """Return the sum of `values` (one a token) over the tokens of each line."""
+        """Return the sum of `values` (one per token) over the tokens of each line."""
         steps = np.zeros(self.n_lines + 1, dtype=np.int64)
         np.add.at(steps, self.first, values)
         np.add.at(steps, self.last + 1, -values)
@@ -117,7 +117,7 @@ def output_tokens(
 def kept_by_vote(token_kept: BoolArray, lines: TokenLines) -> BoolArray:
     """Return for every line whether more than half of its tokens are kept.
 
-    A line that no token votes on stays: nobody asked for its removal.
+    A line without tokens stays, since nothing asked for its removal.
     """
     votes, voters = lines.per_line(token_kept.astype(np.int64)), lines.tokens_per_line
     kept: BoolArray = (2 * votes > voters) | (voters == 0)
@@ -138,7 +138,7 @@ def kept_lines(
     """Return for every line whether it stays.
 
     Args:
-        scores: The head's probability of keeping, one a token. NaN (not scored) keeps.
+        scores: The head's probability of keeping, one per token. NaN (not scored) keeps.
         lines: Where the tokens lie.
         threshold: A token is kept from this score on.
         fill_gaps: Keep a single line between two kept ones.
@@ -152,7 +152,7 @@ def kept_lines(
 def kept_text(text: str, kept: BoolArray | Sequence[bool], *, marker: str = FILTERED) -> str:
     """Return the kept lines of `text`, each run of removed ones as one line that counts them.
 
-    The text comes back as it is where every line stays.
+    Where every line stays, the text is returned unchanged.
 
     Raises:
         ValueError: there are more or fewer decisions than lines.

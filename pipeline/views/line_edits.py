@@ -1,4 +1,4 @@
-"""How an output is shown of which a line pruner keeps some lines."""
+"""How an output is shown when a line pruner keeps only some of its lines."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ REASON = "line_prune"
 
 
 def pruned_text(text: str, kept: BoolArray | None, *, marker: str | None) -> str:
-    """Return what is shown of an output of which `kept` lines stay."""
+    """Return an output with only its `kept` lines."""
     return text if kept is None else kept_text(text, kept, marker=marker or FILTERED)
 
 
@@ -22,7 +22,7 @@ def line_edit(
     marker: str | None,
     frame: tuple[str, str] = ("", ""),
 ) -> Iterator[Edit]:
-    """Yield the edit that shows the kept lines of an output, where that is shorter at all.
+    """Yield the edit that shows the kept lines of an output, if that is shorter.
 
     Args:
         message: The output's.

@@ -1,7 +1,7 @@
-"""What goes between an agent and a server with a line head in it: the question and the answer.
+"""The protocol between an agent and a server with a line head: the question and the answer.
 
-A request carries the texts of the outputs that are new in its prompt; the response brings one
-score a token, and which line each token is on. Plain JSON both ways, in the field that vLLM passes
+A request names the texts of the outputs that are new in its prompt; the response holds one score
+per token, and the line that each token is on. Plain JSON both ways, in the field that vLLM passes
 through for connectors. Neither vLLM nor PyTorch is needed here.
 """
 
@@ -34,7 +34,7 @@ def request_params(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def wanted_texts(params: Mapping[str, Any] | None) -> list[str]:
-    """Return the texts that a request asks about; empty where it asks nothing, or nonsense."""
+    """Return the texts that a request asks about; empty where it asks nothing or is malformed."""
     wanted = (params or {}).get(FIELD)
     texts = wanted.get("texts") if isinstance(wanted, Mapping) else None
     if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
@@ -45,8 +45,8 @@ def wanted_texts(params: Mapping[str, Any] | None) -> list[str]:
 def encoded(scores: Sequence[float], lines: TokenLines) -> dict[str, Any]:
     """Return the answer about one output.
 
-    Tokens lie in order, so lines are given by how many tokens begin on each; the few tokens that
-    reach into a later line are listed apart.
+    Tokens are in order, so lines are given by how many tokens begin on each; the few tokens that
+    reach into a later line are listed separately.
     """
     across = np.flatnonzero(lines.last > lines.first)
     return {
@@ -62,9 +62,9 @@ def response_params(
     """Return the `kv_transfer_params` of the response.
 
     Args:
-        answers: One a text, from `encoded`, or `{"error": reason}`.
+        answers: One per text, from `encoded`, or `{"error": reason}`.
         n_errors: Outputs that this server could not score since it started.
-        head_s: What the head took of this request's steps; None where it was not measured.
+        head_s: Time that the head took in this request's steps; None where it was not measured.
     """
     head_ms = None if head_s is None else round(1000 * head_s, 3)
     return {FIELD: {"outputs": list(answers), "n_errors": n_errors, "head_ms": head_ms}}
@@ -73,8 +73,8 @@ def response_params(
 def decoded(params: Mapping[str, Any] | None, texts: Sequence[str]) -> list[LineScores | str]:
     """Return for each text its scores, or the reason why there are none.
 
-    A server without a head, or one that failed, gives reasons and no exception: an output without
-    scores passes unpruned.
+    A server without a head, or with one that failed, leads to reasons and not to an exception: an
+    output without scores stays unpruned.
     """
     found = (params or {}).get(FIELD)
     outputs = found.get("outputs") if isinstance(found, Mapping) else None

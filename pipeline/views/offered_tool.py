@@ -1,7 +1,7 @@
-"""A tool that an arm adds to the model's list: what the model is told of it, what it answers.
+"""A tool that an arm adds to the model's list: what the model is told about it, what it answers.
 
-Both are made from the arm's parameters, so that a schema offers no field that the arm ignores. What
-a call prunes is the policy's to decide; here it only gets its answer in an ordinary turn.
+Both are made from the arm's parameters, so that a schema offers no field that the arm ignores. The
+policy decides what a call prunes; here a call only gets its answer in an ordinary turn.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from pipeline.views.trajectory import Trajectory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """What the model reads of a call."""
+    """The result of a call that the model reads."""
 
     text: str
     is_error: bool = False

@@ -1,7 +1,7 @@
 """The plan as it stood at any moment, read from the plan events of the trajectory.
 
-The plan tool itself, with its rules, is the agent's; a policy only asks which step an output
-belonged to and what has been completed.
+The plan tool and its rules belong to the agent; a policy only asks which step an output belonged to
+and which steps have been completed.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pipeline.views.trajectory import Message, PlanEvent, Trajectory, Turn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSpan:
-    """While which messages a plan step was active."""
+    """The messages during which a plan step was active."""
 
     plan_step: int
     first: int
@@ -65,7 +65,7 @@ def completed_in(turn: Turn, trajectory: Trajectory) -> list[int]:
 
 
 def steps_left(trajectory: Trajectory) -> int | None:
-    """Return how many steps are not completed yet, None while there is no plan.
+    """Return how many steps are not completed yet; None while there is no plan.
 
     Setting a plan is one event for the whole (step 0) and one for each of its steps.
     """

@@ -1,7 +1,7 @@
-"""What a policy is asked and what it may ask: the seam between an arm and whatever drives it.
+"""What a policy is asked and what it may ask: the interface between an arm and its driver.
 
-A policy never meets a model, a sandbox or a clock; it gets a trajectory, the edits in force, and a
-function that answers its questions. Live runs, replay and tests each bring their own.
+A policy never sees a model, a sandbox or a clock. It gets a trajectory, the edits in force, and a
+function that answers its questions; live runs, replay and tests each bring their own function.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ class RequestedToolCall:
     name: str
     arguments: str
     lone_surrogates: int = 0
-    """Halves of surrogate pairs in the arguments as they came; U+FFFD stands in their place."""
+    """Unpaired surrogates in the arguments as received; U+FFFD stands in their place."""
 
 
 class TokenCounter(Protocol):
@@ -47,10 +47,10 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class Tokenizer(TokenCounter, Protocol):
-    """A counter that has the tokens themselves at hand."""
+    """A counter that also has the tokens themselves."""
 
     def thinned(self, text: str, chosen: Callable[[int], Collection[int]]) -> str:
-        """Return what `text` is with some of its tokens only.
+        """Return `text` with only some of its tokens.
 
         Args:
             text: the whole.
@@ -69,7 +69,7 @@ class PruneRequest:
     command: str | None
     text: str
     query: str | None = None
-    """What the agent is looking for; None where nobody knows."""
+    """What the agent is looking for; None where that is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +89,7 @@ class AuxRequest:
     outputs: Sequence[PruneRequest] = ()
     """What the arm's line pruner is to judge, for `CallKind.LINES`; nothing else is sent then."""
     pruner: str = ""
-    """Which pruner that is, its parameters included: another one's answer is no answer."""
+    """Which pruner that is, with its parameters; the answer of another one does not count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerQuestion:
-    """What a policy wants of the server beside the answer to a step call."""
+    """What a policy wants from the server besides the answer to a step call."""
 
     kind: str
     """Of the decision that keeps the server's answer."""

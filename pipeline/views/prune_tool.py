@@ -1,7 +1,7 @@
 """The tool `prune_observations`: what an arm offers, and what the model's answer asks for.
 
-Whatever cannot be used is left out and reported, never raised: an unusable answer prunes nothing.
-When its call is forced is the cleanup turn's to say.
+Unusable parts of an answer are left out and reported, never raised: an unusable answer prunes
+nothing. The cleanup turn decides when its call is forced.
 """
 
 import json
@@ -73,7 +73,7 @@ class Call(Protocol):
 
     @property
     def arguments(self) -> str:
-        """JSON text, or what was meant to be."""
+        """JSON text, possibly malformed."""
         ...
 
 
@@ -88,7 +88,7 @@ class PruneAnswer:
 
 
 def ignored_in(answer: PruneAnswer, offered: Collection[int]) -> list[str]:
-    """Return what an answer named in vain: ids that were not offered, and words that are no id."""
+    """Return what cannot be used of an answer: ids that were not offered, and other words."""
     return [*(str(number) for number in answer.ids if number not in offered), *answer.unusable]
 
 

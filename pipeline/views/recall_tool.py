@@ -1,7 +1,7 @@
 """The tool `recall`: a pruned output is shown again, as a new result at the end of the view.
 
 The old place keeps its placeholder, so no cached prefix breaks. A recall counts as a re-fetch of
-its own kind. Calling it is the agent's; this module only has the schema and the answer's text.
+its own kind. The agent runs it; this module only has the schema and the text of the answer.
 """
 
 import json
@@ -34,8 +34,8 @@ def recalled_text(
     Args:
         command: the call's JSON arguments, or the line `recall 3` in text mode.
         trajectory: the run so far.
-        edits: all edits in force; None where they are not known, so that any output may be had.
-        limit_chars: longer outputs are shown as head and tail, as when they arrived.
+        edits: all edits in force; None where they are not known, so that any output is shown.
+        limit_chars: longer outputs are shown as head and tail, as on arrival.
     """
     number = _asked_id(command)
     outputs = output_ids(trajectory)

@@ -1,7 +1,7 @@
-"""What a policy asks about a view: which outputs are live, how long they are, who they belong to.
+"""What a policy asks about a view: which outputs are live, and how long they are as shown.
 
 All answers come from the trajectory and the edits in force, so they are the same in a live run, in
-replay and from the tables. Nothing here decides anything.
+replay and from the tables. No decisions are made here.
 """
 
 import json
@@ -81,7 +81,7 @@ def _names_and_arguments(calls: str) -> list[tuple[str, str]]:
 
 
 def acted_turns(trajectory: Trajectory) -> list[Turn]:
-    """Return the turns that had results, oldest first; format errors make no turn."""
+    """Return the turns that had results, oldest first; a format error is not a turn."""
     return [turn for turn in trajectory.turns if turn.observations]
 
 
@@ -90,12 +90,12 @@ def newest_turn(trajectory: Trajectory) -> Turn | None:
     if not trajectory.turns or not trajectory.turns[-1].observations:
         return None
     turn = trajectory.turns[-1]
-    # After a format error the old turn still stands last, and has had its moment already.
+    # After a format error the last turn is an old one, for which the policy was asked already.
     return turn if turn.observations[-1].index == trajectory.messages[-1].index else None
 
 
 def idle_s(trajectory: Trajectory) -> float | None:
-    """Return the seconds since the last answer; None where nobody measured them."""
+    """Return the seconds since the last answer; None where they were not measured."""
     since: list[float] = []
     for message in reversed(trajectory.messages):
         if message.role == "assistant":
@@ -144,7 +144,7 @@ def is_removed(message: Message, edits: Edits) -> bool:
 def live_outputs(
     trajectory: Trajectory, edits: Edits, *, protect_last_turns: int
 ) -> dict[int, Message]:
-    """Return by id the outputs still in the view, the newest turns' left out."""
+    """Return by id the outputs still in the view, except those of the newest turns."""
     turns = acted_turns(trajectory)
     protected = turns[len(turns) - protect_last_turns :] if protect_last_turns > 0 else []
     first_protected = protected[0].assistant.index if protected else len(trajectory.messages)
@@ -156,7 +156,7 @@ def live_outputs(
 
 
 def placeholder_text(template: str | None, message: Message, number: int | None = None) -> str:
-    """Return the text that stands where `message`'s output was."""
+    """Return the text that replaces the output of `message`."""
     text = PLACEHOLDER if template is None else template
     if "{" not in text:
         return text

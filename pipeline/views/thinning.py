@@ -1,7 +1,7 @@
-"""A text of which some tokens are left out, for rules that delete a share of the tokens.
+"""Texts with some tokens left out, for rules that delete a share of the tokens.
 
-Tokens are those of the run's tokenizer. A counter that has none at hand (an estimate by length)
-gives way to small pieces of about a token's length.
+Tokens are those of the run's tokenizer. Where there is none (the counter estimates by length),
+small pieces of about a token's length stand for them.
 """
 
 import re
@@ -13,7 +13,7 @@ _UNITS = re.compile(r"\s*(?:\w{1,8}|[^\w\s])|\s+")
 
 
 def thinned(text: str, counter: TokenCounter, chosen: Callable[[int], Collection[int]]) -> str:
-    """Return `text` with the tokens only whose places `chosen` names, given their number."""
+    """Return `text` with only the tokens at the places that `chosen` returns for their number."""
     if isinstance(counter, Tokenizer):
         return counter.thinned(text, chosen)
     units = units_of(text)

@@ -52,12 +52,12 @@ class Message:
 
     @property
     def printed(self) -> str:
-        """What to judge an observation by: its raw output, or all of it where that is unknown."""
+        """The raw output of an observation, or all of its text where that is unknown."""
         return self.content if self.output is None else self.output
 
     @property
     def frame(self) -> tuple[str, str]:
-        """What the scaffold wrote before and after the output; empty where that is unknown."""
+        """What the scaffold wrote before and after the output; empty where unknown."""
         if self.output is None or self.output_start is None:
             return "", ""
         end = self.output_start + len(self.output)
@@ -65,7 +65,7 @@ class Message:
 
     @property
     def is_observation(self) -> bool:
-        """True for the output of an action; format-error messages are none."""
+        """True for the output of an action; a format-error message is not one."""
         return self.tool is not None
 
     @property
@@ -88,7 +88,7 @@ class Turn:
 
 
 class Part(StrEnum):
-    """What of a message an edit replaces. Values are on disk."""
+    """The part of a message that an edit replaces. Values are on disk."""
 
     CONTENT = "content"
     REASONING = "reasoning"

@@ -1,8 +1,8 @@
-"""A policy along a trajectory: asked before every step, answered, its edits put in force.
+"""The driver of a policy: asks it before every step, answers it, puts its edits in force.
 
-The one place that calls `decide`, for live runs, replay, the check of a run's treatment, the page
-of arms and tests. Each brings a view and a function that answers a policy's questions; an answer
-becomes a decision of the trajectory, and a decision that is there already is not asked for again.
+The only caller of `decide`, for live runs, replay, the treatment check, the page of arms and tests.
+Each brings a view and a function that answers a policy's questions. An answer becomes a decision of
+the trajectory, and what has been decided already is not asked again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class View(Protocol):
 
 @dataclass(slots=True)
 class PlainView:
-    """A view that nobody sends."""
+    """A view that is not sent anywhere."""
 
     trajectory: Trajectory = field(default_factory=Trajectory)
     standing: dict[tuple[int, Part], Edit] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class Walk:
 
     def step(self) -> Sequence[Edit]:
         """Put the policy's edits of this moment in force, and return them."""
-        edits = self.wanted()
+        edits = self.ask_policy()
         self._view.apply(edits)
         return edits
 
-    def wanted(self) -> Sequence[Edit]:
-        """Return the edits that the policy wants before the next step call."""
+    def ask_policy(self) -> Sequence[Edit]:
+        """Return the edits that the policy wants before the next step call; its calls are made."""
         return self._policy.decide(self._view.trajectory, self._view.standing, self._ask)
 
     def files_of(self, edits: Sequence[Edit]) -> Mapping[str, str]:
@@ -77,12 +77,12 @@ class Walk:
         return self._policy.kept_files(self._view.trajectory, edits)
 
     def server_question(self) -> ServerQuestion | None:
-        """Return what the policy wants of the server beside the next step call's answer."""
+        """Return what the policy wants from the server besides the answer to the next step call."""
         if not isinstance(self._policy, AsksServer):
             return None
         return self._policy.server_question(self._view.trajectory, self._view.standing)
 
-    def decide(
+    def keep_answer(
         self,
         kind: str,
         content: str,
@@ -109,7 +109,7 @@ class Walk:
         if known is not None:
             return reply_of(known)
         reply = self._answer(request)
-        self.decide(
+        self.keep_answer(
             request.kind.value,
             reply.content,
             call_index=reply.call_index,
@@ -119,7 +119,7 @@ class Walk:
         return reply
 
     def _known(self, request: AuxRequest) -> Decision | None:
-        """Return the answer that the trajectory holds for this very moment."""
+        """Return the answer that the trajectory already holds for this question."""
         here = len(self._view.trajectory.messages)
         return next(
             (
@@ -132,12 +132,12 @@ class Walk:
 
 
 def kept_calls(calls: Sequence[RequestedToolCall]) -> tuple[ToolCall, ...]:
-    """Return tool calls as records keep them, whether or not they can be used."""
+    """Return tool calls as records keep them, usable or not."""
     return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
 
 
 def reply_of(decision: Decision) -> AuxReply:
-    """Return a kept answer as the policy was given it."""
+    """Return a kept answer as the policy received it."""
     return AuxReply(
         kind=CallKind(decision.kind),
         content=decision.content,
@@ -151,14 +151,14 @@ def reply_of(decision: Decision) -> AuxReply:
 
 
 class Growing:
-    """A finished trajectory as it grew; a trajectory of its own, since policies see no future."""
+    """A finished trajectory that grows again; a separate object, since policies see no future."""
 
     def __init__(self, whole: Trajectory, decisions: Sequence[Decision] = ()) -> None:
         """Start before the first message, with the answers that are known beforehand."""
         self._whole, self._n_events = whole, 0
         self.trajectory = Trajectory(decisions=list(decisions))
 
-    def upto(self, n_messages: int) -> Sequence[Message]:
+    def grow_to(self, n_messages: int) -> Sequence[Message]:
         """Grow to so many messages, and return those that came."""
         grown, events = self.trajectory, self._whole.plan_events
         came = self._whole.messages[len(grown.messages) : n_messages]

@@ -12,6 +12,13 @@ from pipeline.spec.parse import parsed
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
+COLD = {
+    **{"keep_last_turns": 1, "trim_from_share": 0.0, "clear_from_share": 0.02},
+    **{"trim_above_chars": 60, "head_chars": 20, "tail_chars": 20, "min_clear_chars": 0},
+}
+"""Shares and sizes at which `cold_prune` trims and clears short runs."""
+
+
 def arm(name: str, **policy: object) -> ArmSpec:
     data = yaml.safe_load((CONF / "arm" / f"{name}.yaml").read_text())
     return parsed(ArmSpec, {**data, "policy": {**data["policy"], **policy}})
@@ -41,6 +48,7 @@ def all_arms() -> dict[str, ArmSpec]:
         arm("plan_prune_cached", cached_price=0.9, output_price=0.1, first_output_tokens=1.0),
         arm("plan_prune", honour_anytime=True, protect_last_turns=2),
         arm("rag", min_chars=20),
+        arm("cold_prune", **COLD),
     ]
     arms |= examples | {f"{a.name}_early": a for a in early}
     return arms | {a.name: a for a in deletion_grid()}

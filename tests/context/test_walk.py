@@ -25,7 +25,7 @@ def test_a_kept_answer_is_not_asked_for_again() -> None:
     view = PlainView(trajectory=history.trajectory)
     walk = Walk(arm("plan_prune").policy.build(context()), view, no_answer)
     for moment in first.moments:
-        history.upto(moment.n_messages)
+        history.grow_to(moment.n_messages)
         assert list(walk.step()) == list(moment.new)
     assert view.standing == first.standing
     assert len(history.trajectory.decisions) == 1
@@ -60,7 +60,7 @@ def test_a_growing_history_shows_no_future() -> None:
     whole = ran(arm("full_history"), WORK).trajectory
     history = Growing(whole)
     for n in range(1, len(whole.messages) + 1):
-        assert [m.index for m in history.upto(n)] == [n - 1]
+        assert [m.index for m in history.grow_to(n)] == [n - 1]
         assert all(event.message_index < n for event in history.trajectory.plan_events)
     assert history.trajectory.turns == whole.turns
     assert history.trajectory.plan_events == whole.plan_events
