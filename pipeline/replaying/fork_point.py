@@ -25,10 +25,10 @@ def never_acts(policy: Policy, record: RunRecord) -> bool:
     walk = Walk(policy, view, unanswered)
     try:
         for call in record.calls:
-            history.upto(call.message_count)
+            history.grow_to(call.message_count)
             view.apply(call.edits)
             is_step = call.kind == CallKind.STEP
-            if is_step and (walk.wanted() or walk.server_question() is not None):
+            if is_step and (walk.ask_policy() or walk.server_question() is not None):
                 return False
     except _AskedError:
         return False
