@@ -1,12 +1,15 @@
 """What each arm would have sent over recorded runs: tokens, three views of the cache, break-even.
 
-    python -m pipeline.replay TRAJECTORIES... --arms ARM... [--pricing NAME] [--json]
+    python -m pipeline.replay PATH... --arms ARM... [--pricing NAME] [--json]
+    python -m pipeline.replay sessions
     python -m pipeline.replay PILOT... --pilot ARM [--values V...] [--match-on WHAT] [--as NAME]
 
-TRAJECTORIES are mini-SWE-agent trajectory files or folders of them, or results folders of ours.
-ARM is the name of a file in conf/arm, of one of the 42 deletions, `grid42` or `all`; parameters are
-changed as in `observation_mask[keep_last_turns=5]`. A file that cannot be read is named, and the
-others are replayed. No GPU, no model.
+PATH is a file of a format in docs/trajectories.md, a folder that holds some, a results folder of
+ours, or the name of a tool whose sessions are on this machine: claude-code, codex, opencode.
+`sessions` lists those, newest first, without opening any. ARM is the name of a file in conf/arm, of
+one of the 42 deletions, `grid42` or `all`; parameters are changed as in
+`observation_mask[keep_last_turns=5]`. A file that cannot be read is named, and the others are
+replayed. No GPU, no model.
 
 `--pilot` finds the values of an arm's parameter that meet three budgets on pilot recordings (or,
 without --values, on the runs of a pilot sweep) and writes them for `+sweep=budget_matched`:
@@ -39,6 +42,7 @@ from rich.progress import (
 )
 
 from pipeline.accounting.template import TemplateRules
+from pipeline.host.environment import environment
 from pipeline.records.foreign.files import repeated_in
 from pipeline.records.ingested import ARM as RECORDED_ARM
 from pipeline.replaying.calibration import (
@@ -55,6 +59,7 @@ from pipeline.replaying.replay import Replayer, ReplaySettings
 from pipeline.replaying.replay_choices import RULES, AnswerLengths
 from pipeline.replaying.replay_report import REFERENCE, Priced, table_lines
 from pipeline.replaying.self_check import SelfCheck, total
+from pipeline.sessions.found import TOOLS, all_sessions, listing, sessions_of
 from pipeline.sessions.jobs import Done, Job, replay_all
 from pipeline.sessions.recordings import (
     SourceError,
@@ -68,6 +73,8 @@ from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
 from pipeline.spec.pricing import Pricing, pricing_from
 
+LISTING = Path("sessions")
+"""Named alone, it stands for what is on this machine."""
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
@@ -92,9 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("trajectories", type=Path, nargs="+", metavar="TRAJECTORIES")
+    add("trajectories", type=Path, nargs="+", metavar="PATH")
     add("--arms", nargs="+", default=[REFERENCE], metavar="ARM")
-    add("--pricing", default="default", help="a name in conf/pricing, or a file")
+    add("--pricing", help="a name in conf/pricing, or a file; by default ratios, or a tool's usual")
     add("--prices", metavar="LIST", help="the list of the pricing that `caching` is billed by")
     add("--json", action="store_true", help="print one object a trajectory and arm")
     add("--calls", type=Path, metavar="FILE", help="write one JSON object a call to FILE")
@@ -169,7 +176,12 @@ def _pilot(options: argparse.Namespace, arm: ArmSpec) -> Pilot:
 def _replay(options: argparse.Namespace) -> int:
     if options.pilot is not None:
         return _calibrate(options)
-    pricing = pricing_from(yaml.safe_load(_pricing_file(options.pricing).read_text()) or {})
+    here = environment()
+    if options.trajectories == [LISTING] and not LISTING.exists():
+        print("\n".join(listing(all_sessions(here), here)))
+        return 0
+    name = options.pricing or _usual_pricing(options.trajectories)
+    pricing = pricing_from(yaml.safe_load(_pricing_file(name).read_text()) or {})
     _check_list(pricing, options.prices)
     jobs = _jobs(options, pricing)
     all_done = _gather(jobs, options)
@@ -181,16 +193,42 @@ def _replay(options: argparse.Namespace) -> int:
     if not options.json:
         print("\n".join(answer_lines(all_done.by_arm, pricing)), end="\n\n")
         print("\n".join(table_lines(all_done.by_arm, _settings(options))))
-    print(total(all_done.checks).sentence, file=sys.stderr if options.json else sys.stdout)
+    for sentence in total(all_done.checks).sentences:
+        print(sentence, file=sys.stderr if options.json else sys.stdout)
     for note in all_done.notes:
         print(f"replay: {note}", file=sys.stderr)
     return 0
 
 
+def _paths(named: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths; in place of a tool's name, its sessions, oldest first.
+
+    Raises:
+        ReplayError: the tool has none on this machine.
+    """
+    for path in named:
+        if str(path) not in TOOLS or path.exists():
+            yield path
+            continue
+        found = sessions_of(str(path), environment())
+        if not found:
+            raise ReplayError(
+                f"no session of {path} is on this machine; python -m pipeline.replay sessions says"
+                " where it was looked for"
+            )
+        yield from (session.path for session in reversed(found))
+
+
+def _usual_pricing(named: Sequence[Path]) -> str:
+    """Return the pricing where none is named: a tool's usual one, else ratios alone."""
+    usual = {TOOLS[str(p)].pricing if str(p) in TOOLS and not p.exists() else None for p in named}
+    return next(iter(usual)) or "default" if len(usual) == 1 else "default"
+
+
 def _jobs(options: argparse.Namespace, pricing: Pricing) -> list[Job]:
     (reference,) = chosen_arms([REFERENCE])
     arms = chosen_arms(options.arms if options.json else [REFERENCE, *options.arms])
-    files = sources(options.trajectories)
+    files = sources(_paths(options.trajectories))
     repeated = repeated_in(files)
     return [
         Job(

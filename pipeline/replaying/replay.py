@@ -129,6 +129,20 @@ class Replayed:
         return tuple(chain.from_iterable(self.edits_by_step))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """How a recording's offline counts became served sizes."""
+
+    hidden_tokens: int
+    """Of the first prompt, what the messages do not explain: system prompt, tools, template."""
+    ratio: float
+    """Served tokens of one offline token."""
+    served_tokens: int
+    """What the ratio was learned from."""
+    residual_tokens: float
+    """By how much one ratio misses the single steps, taken together."""
+
+
 class Replayer:
     """Replays arms over one recording; what does not depend on the arm is computed once."""
 
@@ -162,6 +176,16 @@ class Replayer:
         if self._settings.rules == "no_reasoning":
             n_tokens -= message.reasoning_tokens
         return self._sizes.piece(Piece(text="", n_tokens=n_tokens, origin=message.index)).n_tokens
+
+    @property
+    def calibration(self) -> "Calibration":
+        """What the recording's sizes were learned from."""
+        return Calibration(
+            hidden_tokens=self._overhead,
+            ratio=self._sizes.ratio,
+            served_tokens=self._sizes.served_tokens,
+            residual_tokens=self._sizes.residual_tokens,
+        )
 
     def _for_recording(self, arm: ArmSpec) -> ArmSpec:
         """Return the arm with a trigger that the recording can fire."""

@@ -42,25 +42,34 @@ class ServedSizes:
         self._known = {p.origin: (p.n_tokens, p.n_tokens) for p in first if p.origin is not None}
         """Offline and served tokens by message index."""
         offline = served = 0
+        grown: list[tuple[int, int]] = []
+        """Offline and served tokens of what came beside the answer, by step."""
         for step in continued:
+            before = offline, served
             for piece, size in zip(step.pieces, _sizes(step), strict=True):
                 if piece.origin is not None:
                     self._known[piece.origin] = (piece.n_tokens, size)
                 if piece.origin != step.answer:
                     offline += piece.n_tokens
                     served += size
-        self._ratio = served / offline if offline and served else 1.0
+            grown.append((offline - before[0], served - before[1]))
+        self.ratio = served / offline if offline and served else 1.0
+        """Served tokens of one offline token."""
+        self.served_tokens = served
+        """What the ratio was learned from."""
+        self.residual_tokens = sum(abs(b - a * self.ratio) for a, b in grown)
+        """By how much one ratio for all steps misses them, taken together."""
 
     def piece(self, piece: Piece) -> Piece:
         """Return a piece with its served size instead of its offline one."""
         known = None if piece.origin is None else self._known.get(piece.origin)
         if known is None:
-            return replace(piece, n_tokens=round(piece.n_tokens * self._ratio))
+            return replace(piece, n_tokens=round(piece.n_tokens * self.ratio))
         offline, served = known
         if piece.n_tokens == offline or not offline:
             return replace(piece, n_tokens=served)
         # What the template puts around an output stays when the output is cut.
-        around = min(max(served - offline * self._ratio, 0.0), MARKER_TOKENS, served)
+        around = min(max(served - offline * self.ratio, 0.0), MARKER_TOKENS, served)
         content = (served - around) * piece.n_tokens / offline
         return replace(piece, n_tokens=round(around + content))
 

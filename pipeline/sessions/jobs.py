@@ -70,7 +70,8 @@ def _replay_one(recording: Recording, job: Job, done: Done) -> None:
     done.notes.extend(f"{recording.instance_id}: {note}" for note in recording.notes)
     tariffs = tariffs_of(recording, job.pricing, job.prices)
     reference = replayer.replay(job.reference)
-    done.checks.append(self_check(recording, reference))
+    ttl_s = tariffs.prices().ttl_s
+    done.checks.append(self_check(recording, reference, replayer.calibration, ttl_s=ttl_s))
     session = session_cost(recording, reference, tariffs)
     schedules = Schedules(recording, replayer, tariffs.prices())
     cheapest = schedules.cheapest()
