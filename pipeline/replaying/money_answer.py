@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pipeline.accounting.pricing import break_even_ratio
+from pipeline.plural import plural
 from pipeline.replaying.money import Reason, SessionCost
 from pipeline.replaying.replay_report import REFERENCE, Priced, bill_of
 from pipeline.spec.pricing import Pricing
@@ -49,7 +50,7 @@ def _cost_sentence(sessions: Sequence[SessionCost], replayed: float, pricing: Pr
     calls, known = sum(s.n_calls for s in sessions), sum(s.n_known for s in sessions)
     cost = math.fsum(s.cost for s in sessions)
     aside = math.fsum(s.aside_cost for s in sessions)
-    of = f"{_n(len(sessions), 'session')} with {_n(calls, 'call')}{_dates(sessions)}"
+    of = f"{plural(len(sessions), 'session')} with {plural(calls, 'call')}{_dates(sessions)}"
     at = f"at the prices of {pricing.as_of} ({pricing.name}: {_lists(sessions)})"
     again = amount(replayed, pricing.currency)
     if not known:
@@ -143,7 +144,7 @@ def _idle_sentence(sessions: Sequence[SessionCost], replayed: float, pricing: Pr
     held = " or ".join(f"{ttl / 60:g} minutes" for ttl in ttls if ttl)
     return (
         f"{amount(lost[Reason.IDLE], pricing.currency)} ({_share(lost[Reason.IDLE], whole)}) was"
-        f" lost to {_n(n[Reason.IDLE], 'gap')} longer than the {held} that a prefix is held;"
+        f" lost to {plural(n[Reason.IDLE], 'gap')} longer than the {held} that a prefix is held;"
         f" {amount(lost[Reason.MODEL], pricing.currency)} to changes of the model,"
         f" {amount(lost[Reason.UNKNOWN], pricing.currency)}"
         f" ({_share(lost[Reason.UNKNOWN], whole)}) to misses that the files do not explain."
@@ -172,10 +173,6 @@ def _lists(sessions: Sequence[SessionCost]) -> str:
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "no share"
-
-
-def _n(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _dates(sessions: Sequence[SessionCost]) -> str:

@@ -40,11 +40,12 @@ class SelfCheck:
     @property
     def sentences(self) -> Iterator[str]:
         """What to print."""
+        calls = plural(self.n_calls, "call")
         if not self.n_compared:
-            yield f"Self-check: none of {plural(self.n_calls, 'call')} has cache reads to compare with."
+            yield f"Self-check: none of {calls} has cache reads to compare with."
         else:
             yield (
-                f"Self-check, over {self.n_compared:,} of {plural(self.n_calls, 'call')}: cache reads are"
+                f"Self-check, over {self.n_compared:,} of {calls}: cache reads are"
                 f" {_against(self.replayed, self.recorded)}"
                 + (
                     f"; writes are {_against(self.written_replayed, self.written_recorded)}."
