@@ -15,7 +15,7 @@ replayed. No GPU, no model.
 without --values, on the runs of a pilot sweep) and writes them for `+sweep=budget_matched`:
 docs/budgets.md.
 
-Replay holds the recorded behaviour fixed. It does not predict what the agent would have done with
+Replay holds the recorded behavior fixed. It does not predict what the agent would have done with
 another view: no re-reading, no other steps, no other outcome.
 """
 

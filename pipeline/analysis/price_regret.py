@@ -20,8 +20,8 @@ from pipeline.accounting.break_even import Prices
 from pipeline.accounting.removals import Removal, StepHistory
 from pipeline.analysis.outcomes import ArmOutcomes, Group
 from pipeline.records.json_columns import edit_from
-from pipeline.records.pruning import SHARED_REASONS
 from pipeline.spec.pricing import PriceList
+from pipeline.views.shown import STANDING_REASONS
 from pipeline.views.trajectory import Edit, Message
 
 MAX_RUNS = 20
@@ -126,7 +126,7 @@ def _run_costs(
         share = len(edit.text) / n_chars[index] if edit and n_chars[index] else 1.0
         return round(message.n_tokens * share) + message.reasoning_tokens
 
-    shared = {e.message_index: e for some in edits for e in some if e.reason in SHARED_REASONS}
+    shared = {e.message_index: e for some in edits for e in some if e.reason in STANDING_REASONS}
     sizes = [size(message.index, shared.get(message.index)) for message in messages]
     n_messages = [call["message_count"] for call in calls if call["is_step"]]
     history = StepHistory(messages, sizes, n_messages)
@@ -170,7 +170,7 @@ def _edits_by_step(
     """Yield the arm's edits that came into force from one step call to the next."""
     since: list[Edit] = []
     for call, new in zip(calls, edits, strict=True):
-        since += (edit for edit in new if edit.reason not in SHARED_REASONS)
+        since += (edit for edit in new if edit.reason not in STANDING_REASONS)
         if call["is_step"]:
             yield since
             since = []

@@ -62,7 +62,7 @@ class ColdPrune(Parameters):
     clear_from_share: Science[Share] = 0.5
     """Once all are trimmed, the oldest are cleared until the view holds less of the window."""
     min_clear_chars: Science[Natural] = 50_000
-    """None is cleared while the old outputs hold less."""
+    """Nothing is cleared while the old outputs hold less."""
 
     def __post_init__(self) -> None:
         if self.head_chars + self.tail_chars >= self.trim_above_chars:

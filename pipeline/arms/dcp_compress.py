@@ -43,7 +43,7 @@ class DcpCompress(Parameters):
     nudge_from_tokens: Science[Natural] = 50_000
     """Of the view: below this there are no reminders."""
     urge_from_tokens: Science[Natural] = 150_000
-    """Of the view: from here on every turn has a reminder, and it urges."""
+    """Of the view: from here on every turn has a reminder, in stronger words."""
     nudge_every: Science[Count] = 5
     """Tool results between reminders, up to there."""
     purge_after_turns: Science[Natural] = 4

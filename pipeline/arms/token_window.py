@@ -35,8 +35,8 @@ class TokenWindow(Parameters):
     free_at_least_tokens: Science[Natural] = 20_000
     """Old outputs stay until they hold more than this."""
     protect_user_turns: Science[Natural] = 0
-    """Outputs since the so many-th newest user message stay whatever their size; opencode has 2,
-    which protects all of a run that was given one task."""
+    """Outputs that came after this many of the newest user messages stay, whatever their size.
+    opencode has 2, which protects all of a run that was given one task."""
     protect_last_turns: Science[Natural] = 1
     """So that the model sees every output once."""
     protect_tools: Science[tuple[str, ...]] = ("skill",)

@@ -11,9 +11,9 @@ from typing import Any
 
 from pipeline.records.foreign.mini import FORMAT, text_of, tool_calls_of
 from pipeline.records.journal import RUN_JSON
-from pipeline.records.pruning import SHARED_REASONS
 from pipeline.records.rows import STEP
 from pipeline.records.run_record import CallRecord, RunRecord
+from pipeline.views.shown import STANDING_REASONS
 from pipeline.views.trajectory import Edit, Message, tool_calls_as_sent
 
 OURS = "planprune"
@@ -135,7 +135,7 @@ def _arms_edits(record: RunRecord) -> dict[int, list[list[Any]]]:
     found: dict[int, list[list[Any]]] = {}
     for index, call in enumerate(record.calls):
         for edit in call.edits:
-            if edit.reason not in SHARED_REASONS:
+            if edit.reason not in STANDING_REASONS:
                 found.setdefault(edit.message_index, []).append(_edit_for_readers(index, edit))
     return found
 

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.records.run_record import RunRecord
+from pipeline.views.shown import STANDING_REASONS
 from pipeline.views.trajectory import Message, Part
-
-SHARED_REASONS = frozenset({"elide", "stamp"})
-"""Reasons of edits that take nothing away from one arm alone: the elision that all arms share, and
-the ids that an arm writes over outputs as they arrive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +33,7 @@ def prunings_of(record: RunRecord) -> dict[int, Pruning]:
             if not 0 <= edit.message_index < len(record.messages):
                 continue
             message = record.messages[edit.message_index]
-            if edit.reason in SHARED_REASONS:
+            if edit.reason in STANDING_REASONS:
                 elided[message.index] = edit.text
             elif message.is_observation:
                 first = prunings.get(message.index)

@@ -85,7 +85,7 @@ def _arm_sentences(
         f"{_off(replayed, totals[arm])}"
         for arm in named
     ]
-    whole = f"With the same behaviour, {'; '.join(bills)}."
+    whole = f"With the same behavior, {'; '.join(bills)}."
     if len(named) < len(ranked):
         whole += (
             f" {cheaper} of {len(ranked)} arms would have been cheaper; these are the extremes."

@@ -336,7 +336,7 @@ class _Replay:
                 lengths=self._settings.lengths,
             )
         if request.kind is CallKind.LINES:
-            # The pruner's own time is no call of the model.
+            # A pruner's answer is not a call of the model.
             return reply
         if request.messages is None:
             change = self._pieces.update_with(

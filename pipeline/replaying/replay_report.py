@@ -17,7 +17,7 @@ from pipeline.spec.pricing import PriceList
 
 REFERENCE = "full_history"
 NOTICE = (
-    "evidence: replay. The recorded behaviour is held fixed; what the agent would have done with"
+    "evidence: replay. The recorded behavior is held fixed; what the agent would have done with"
     " another view is not predicted."
 )
 

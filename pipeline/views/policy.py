@@ -21,7 +21,7 @@ class CallKind(StrEnum):
     PRUNE = "prune"
     JUDGE = "judge"
     LINES = "lines"
-    """Asked of the arm's line pruner and not of the model: no row of `calls`."""
+    """Put to the arm's line pruner and not to the model, so it makes no row of `calls`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ PLACEHOLDER = "[Earlier command output omitted.]"
 """What stands where an output was pruned, unless an arm or a sweep says otherwise."""
 
 STANDING_REASONS = frozenset({"elide", "stamp", "nudge"})
-"""Edits that leave the output where it was: under any other, it counts as removed."""
+"""Reasons of edits under which an output counts as shown; under any other it is removed."""
 
 
 class ShownTokens:

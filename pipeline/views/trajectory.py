@@ -46,7 +46,7 @@ class Message:
     undecodable_bytes: Annotated[int, Kept("Of the output, no UTF-8; kept as U+FFFD", "bytes")] = 0
     waited_s: Annotated[float | None, Kept("From the answer that asked to this result", "s")] = None
     output: str | None = None
-    """What the action printed, before any template; None where nothing ran or nobody kept it."""
+    """What the action printed, before any template; None where nothing ran or it was not kept."""
     output_start: int | None = None
     """Where `output` begins in `content`; None where `content` does not hold it as it is."""
 
