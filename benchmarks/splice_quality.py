@@ -2,11 +2,12 @@
 
     PYTHONPATH=. OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE VLLM_CPU_OMP_THREADS_BIND=nobind \\
         .venv-vllm/bin/python benchmarks/splice_quality.py .cache/models/smollm2 \\
-        --part one|several|run [--seeds 2] [--dtype float32] [--out FILE.jsonl]
+        --part one|several|run|check [--seeds 2] [--dtype float32] [--out FILE.jsonl]
 
 `one`: one edit, by depth, kind of survivor and repair. `several`: 1, 2 and 4 edits in one step.
-`run`: masking, edit after edit, with and without a refresh. Histories are made up: an agent runs a
-command and reads its output; a survivor sums up the output that is cut, or does not.
+`run`: masking, edit after edit, with and without a refresh. `check`: the least of it. Histories are
+made up: an agent runs a command and reads its output; a survivor sums up the output that is cut, or
+does not.
 Everything is compared with the full recompute of the edited history, and with the unedited one. The
 engine is in this process, so that its caches can be read; plan and connector are the product's.
 """
@@ -232,6 +233,12 @@ def one(engine, seeds):
                 yield from edit(engine, texts, {outputs[depth]}, facts, [*variants, *more])
 
 
+def check(engine, seeds):
+    texts, outputs = history(seeds, 4, sums_up=True)
+    variants = [("repair 0", 0, True), ("not rotated", 0, False)]
+    yield from edit(engine, texts, {outputs[1]}, {"depth": 1}, variants)
+
+
 def several(engine, seeds):
     for seed in range(seeds):
         texts, outputs = history(seed, 7, sums_up=True)
@@ -288,6 +295,7 @@ def table(rows, keys):
 
 PARTS = {
     "one": (one, [["variant"], ["variant", "survivor"], ["variant", "depth"]]),
+    "check": (check, [["variant"]]),
     "several": (several, [["variant", "edits"]]),
     "run": (whole_run, [["variant"], ["variant", "turn"]]),
 }

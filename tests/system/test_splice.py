@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.host.environment import environment
+from pipeline.host.process import run_command
 from pipeline.protocols import ChatReply
 from pipeline.serving.client import HttpCompleter
 from pipeline.serving.connections import fetch
@@ -200,3 +202,26 @@ def test_a_load_that_fails_is_computed_and_the_run_goes_on(
     # What was computed instead is exact again.
     assert [r.content for r in replies[:2]] == [r.content for r in plain[:2]]
     assert all(r.content for r in replies)
+
+
+@pytest.mark.parametrize("name", ["tiny", "smollm2"])
+def test_keys_of_the_first_layer_are_those_computed_at_their_new_place(
+    name: str, tmp_path: Path, require: Callable[..., None]
+) -> None:
+    """Deeper layers differ, since the text had read what was cut (docs/splice.md)."""
+    require("vllm", vllm_site.found(name), remedy=vllm_site.REMEDY)
+    out = tmp_path / "rows.jsonl"
+    script = str(vllm_site.CHECKOUT / "benchmarks" / "splice_quality.py")
+    words = (script, str(vllm_site.model_path(name)), "--part", "check", "--out", str(out))
+    env = {
+        **environment(), "PYTHONPATH": str(vllm_site.CHECKOUT), "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }  # fmt: skip
+    done = run_command([str(vllm_site.python()), *words], timeout_s=1200, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.text
+    rotated, unmoved = map(json.loads, out.read_text().splitlines())
+    assert rotated["rotated"] > 100
+    assert rotated["layer0_key_max"] <= 1e-4 * rotated["key_scale"]
+    assert rotated["layer0_value_max"] == 0
+    assert unmoved["layer0_key_max"] > 0.1 * unmoved["key_scale"]
+    assert rotated["kl"] < 0.1
