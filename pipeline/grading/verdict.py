@@ -107,6 +107,28 @@ def out_of_bounds(patch: str, *, limit_bytes: int, output: str, seconds: float) 
     return _unseen(patch, GradeClass.UNRESOLVED, reason, output, seconds)
 
 
+def of_answer(
+    score: float, *, parts: Mapping[str, float] | None = None, seconds: float = 0.0, said: str = ""
+) -> Grade:
+    """Return the grade of a text with a score from 0 to 1; it is solved at 1.
+
+    Args:
+        score: of the text.
+        parts: what the score is made of.
+        seconds: that scoring took.
+        said: what a judge wrote; kept in the logs.
+    """
+    return Grade(
+        grade_class=GradeClass.RESOLVED if score >= 1 else GradeClass.UNRESOLVED,
+        score=score,
+        score_parts=parts or {},
+        patch_exists=True,
+        patch_applied=None,
+        seconds=seconds,
+        test_output=said,
+    )
+
+
 def infra_failed(
     patch: str | None, *, reason: str, seconds: float = 0.0, output: str = ""
 ) -> Grade:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.host.environment import environment
 from pipeline.host.interruption import ended_like_ctrl_c
+from pipeline.judging.endpoint import NoJudgeError
 from pipeline.linehead.config import ConfigError, settings_of
 from pipeline.linehead.extra import ExtraMissingError, require_device, require_extra
 from pipeline.linehead.settings import (
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with ended_like_ctrl_c():
             return COMMANDS[command](overrides)
-    except (ConfigError, ExtraMissingError) as error:
+    except (ConfigError, ExtraMissingError, NoJudgeError) as error:
         print(f"linehead: {error}", file=sys.stderr)
         return 2
     except (ValueError, OSError, InfraError) as error:

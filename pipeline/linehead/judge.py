@@ -1,4 +1,4 @@
-"""The strong model behind an endpoint: its client, and its labels for the lines of outputs."""
+"""A judge's labels for the lines of outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,15 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.linehead.asking import AskReport, Question, ask_all
-from pipeline.linehead.config import ConfigError
+from pipeline.judging.asking import AskReport, Question, ask_all
 from pipeline.linehead.judge_prompt import Answer, judge_messages, parsed_answer
 from pipeline.linehead.label_table import LabelledOutput, labelled
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.protocols import Completer
-from pipeline.serving.client import HttpCompleter
-from pipeline.spec.model import ModelSpec, SamplingSpec
 from pipeline.views.kept_lines import count_lines
 
 
@@ -26,29 +23,6 @@ class Judged:
     n_unsure: int
     """Answers under `min_confidence`, which are no labels."""
     asked: AskReport
-
-
-def judge_completer(settings: JudgeSettings, environment: Mapping[str, str]) -> HttpCompleter:
-    """Return the client of the judge's endpoint.
-
-    Raises:
-        ConfigError: endpoint or model is missing, or the key's variable is not set.
-    """
-    if settings.base_url is None or settings.model is None:
-        raise ConfigError("a judge needs judge.base_url=http://HOST:PORT/v1 and judge.model=NAME")
-    key = None
-    if settings.api_key_env is not None:
-        key = environment.get(settings.api_key_env)
-        if not key:
-            raise ConfigError(f"judge.api_key_env names {settings.api_key_env}, which is not set")
-    model = ModelSpec(
-        name=settings.model,
-        kind="endpoint",
-        repo=settings.model,
-        sampling=SamplingSpec(temperature=settings.temperature),
-        request_timeout_s=settings.request_timeout_s,
-    )
-    return HttpCompleter(model, settings.base_url, api_key=key)
 
 
 def judge_labels(

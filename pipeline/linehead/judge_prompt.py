@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.linehead.asking import AnswerError, json_in, number_in
+from pipeline.judging.asking import AnswerError, json_in, number_in
 from pipeline.linehead.samples import Sample
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.views.kept_lines import BoolArray, split_lines

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.linehead.asking import AskReport, Question, ask_all, json_in, number_in
+from pipeline.judging.asking import AskReport, Question, ask_all, json_in, number_in
+from pipeline.judging.endpoint import judge_completer
 from pipeline.linehead.config import ConfigError
-from pipeline.linehead.judge import judge_completer
 from pipeline.linehead.label_table import LabelledOutput, read_labels
 from pipeline.linehead.settings import EvalJob
 from pipeline.views.kept_lines import BoolArray, split_lines

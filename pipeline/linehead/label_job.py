@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.judging.endpoint import judge_completer
 from pipeline.linehead.config import ConfigError
 from pipeline.linehead.corpus import SUFFIX, corpus_records, is_corpus
 from pipeline.linehead.heuristic import heuristic_labels
-from pipeline.linehead.judge import Judged, judge_completer, judge_labels
+from pipeline.linehead.judge import Judged, judge_labels
 from pipeline.linehead.judge_prompt import SYSTEM
 from pipeline.linehead.label_table import LabelledOutput, labelled, write_labels
 from pipeline.linehead.samples import Sample, samples_of

@@ -5,15 +5,12 @@ field says so. Files in conf/linehead name them, `config` reads them. Nothing he
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
+
+from pipeline.fields.strict import Strict
+from pipeline.spec.judge import JudgeSpec
 
 LossName = Literal["balanced_focal", "bce", "corpus_focal", "dice", "tversky"]
-
-
-class Strict:
-    """Base of settings whose misspelt keys are refused by the parser."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -44,34 +41,15 @@ class HeuristicSettings(Strict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeSettings(Strict):
-    """The strong model that labels, behind any OpenAI-compatible endpoint."""
+class JudgeSettings(JudgeSpec):
+    """The judge that labels lines, and what it is shown."""
 
-    base_url: str | None = None
-    """Up to and including `/v1`."""
-    model: str | None = None
-    api_key_env: str | None = None
-    """Environment variable with the key; the key itself is never stored."""
-    temperature: float = 0.0
-    max_tokens: int = 2048
-    extra_body: dict[str, Any] = field(default_factory=dict)
     messages_before: int = 4
     messages_after: int = 2
     message_chars: int = 2000
     """Each of those messages is cut to so many characters, from its middle."""
-    max_attempts: int = 3
-    """Answers that are no valid JSON are asked for again, with what was wrong."""
     min_confidence: float = 0.0
     """Answers below are kept in the journal and left out of the labels."""
-    concurrency: int = 4
-    request_timeout_s: float = 600.0
-    input_price: float = 0.0
-    """A million prompt tokens."""
-    output_price: float = 0.0
-    """A million completion tokens."""
-    max_cost: float | None = None
-    """No request is sent that might bring the cost above this; None: no cap."""
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

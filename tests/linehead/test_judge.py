@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from pipeline.linehead.asking import AnswerError, read_journal
-from pipeline.linehead.config import ConfigError
-from pipeline.linehead.judge import judge_completer, judge_labels
+from pipeline.judging.asking import AnswerError, read_journal
+from pipeline.judging.endpoint import NoJudgeError, judge_completer
+from pipeline.linehead.judge import judge_labels
 from pipeline.linehead.judge_prompt import judge_messages, parsed_answer
 from pipeline.linehead.settings import JudgeSettings
 from pipeline.records.failure import ServerError
@@ -177,10 +177,10 @@ def test_several_requests_at_once_give_the_labels_in_the_order_of_the_samples(tm
 
 
 def test_an_endpoint_must_be_named_and_its_key_set():
-    with pytest.raises(ConfigError, match=r"judge\.base_url="):
+    with pytest.raises(NoJudgeError, match=r"judge\.base_url="):
         judge_completer(JudgeSettings(), {})
     settings = JudgeSettings(base_url="http://127.0.0.1:1/v1", model="m", api_key_env="NO_KEY")
-    with pytest.raises(ConfigError, match="NO_KEY, which is not set"):
+    with pytest.raises(NoJudgeError, match="NO_KEY, which is not set"):
         judge_completer(settings, {})
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from pipeline.host.files import append_fsync, replace_bytes
 from pipeline.host.log import say
-from pipeline.linehead.settings import JudgeSettings
 from pipeline.protocols import ChatRequest, Completer
 from pipeline.records.failure import ContextOverflowError, ServerError
+from pipeline.spec.judge import JudgeSpec
 
 CHARACTERS_PER_TOKEN = 2.0
 """For the estimate that guards the cap: code has 3 to 4, so that it errs on the dear side."""
@@ -82,7 +82,7 @@ class AskReport:
 class Budget:
     """The cost cap: a request reserves its worst case first. May be shared by threads."""
 
-    def __init__(self, settings: JudgeSettings, spent: float) -> None:
+    def __init__(self, settings: JudgeSpec, spent: float) -> None:
         self._settings = settings
         self._spent = spent
         self._lock = threading.Lock()
@@ -111,13 +111,13 @@ class Budget:
             self._spent += cost - reserved
 
 
-def cost_of(settings: JudgeSettings, prompt_tokens: float, completion_tokens: float) -> float:
+def cost_of(settings: JudgeSpec, prompt_tokens: float, completion_tokens: float) -> float:
     """Return the cost of a request, in the unit of the settings' prices."""
     return (prompt_tokens * settings.input_price + completion_tokens * settings.output_price) / 1e6
 
 
 def ask_all(
-    questions: Sequence[Question], settings: JudgeSettings, completer: Completer, journal: Path
+    questions: Sequence[Question], settings: JudgeSpec, completer: Completer, journal: Path
 ) -> AskReport:
     """Ask every question that the journal does not answer yet, and return all answers.
 
@@ -253,7 +253,7 @@ def _ask(
 
 
 def _answer(
-    question: Question, settings: JudgeSettings, completer: Completer, budget: Budget
+    question: Question, settings: JudgeSpec, completer: Completer, budget: Budget
 ) -> Answered | None:
     """Return what came of one question; None where the budget did not allow to ask."""
     messages = list(question.messages)
@@ -298,7 +298,7 @@ def _answer(
     )
 
 
-def _request(messages: Sequence[Mapping[str, str]], settings: JudgeSettings) -> ChatRequest:
+def _request(messages: Sequence[Mapping[str, str]], settings: JudgeSpec) -> ChatRequest:
     return ChatRequest(
         messages=[json.dumps(m, ensure_ascii=False).encode("utf-8", "replace") for m in messages],
         seed=settings.seed,
