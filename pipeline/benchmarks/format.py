@@ -6,10 +6,11 @@ format in conf/benchmark. docs/adding-a-benchmark.md has the steps.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pipeline.grading.evaluation import EvalSite, OpenSandbox
 from pipeline.grading.verdict import Grade
+from pipeline.spec.sweep import BenchmarkSpec
 
 Row = Mapping[str, Any]
 Checkout = Callable[[Row, Path], None]
@@ -85,4 +86,13 @@ class BenchmarkFormat(Protocol):
 
     def check(self, rows: Sequence[Row], *, source: str) -> None:
         """Raise `DatasetError` unless every row can be run and graded."""
+        ...
+
+
+@runtime_checkable
+class ConfiguredFormat(Protocol):
+    """A format that depends on more of a benchmark's configuration than the rows."""
+
+    def configured(self, benchmark: BenchmarkSpec) -> BenchmarkFormat:
+        """Return the format for this benchmark. Nothing is opened or asked yet."""
         ...

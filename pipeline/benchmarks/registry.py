@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.format import BenchmarkFormat
+from pipeline.benchmarks.format import BenchmarkFormat, ConfiguredFormat
 from pipeline.benchmarks.rows import DatasetError, with_workdir
 from pipeline.spec.sweep import BenchmarkSpec
 
@@ -29,8 +29,8 @@ def format_of(benchmark: BenchmarkSpec) -> BenchmarkFormat:
             f"{known}"
         )
     module = import_module(f"{__package__}.{benchmark.format}.format")
-    found: BenchmarkFormat = module.FORMAT
-    return found
+    found: BenchmarkFormat | ConfiguredFormat = module.FORMAT
+    return found.configured(benchmark) if isinstance(found, ConfiguredFormat) else found
 
 
 def benchmark_rows(benchmark: BenchmarkSpec) -> list[dict[str, Any]]:

@@ -82,8 +82,8 @@ class AskReport:
 class Budget:
     """The cost cap: a request reserves its worst case first. May be shared by threads."""
 
-    def __init__(self, settings: JudgeSpec, spent: float) -> None:
-        self._settings = settings
+    def __init__(self, judge: JudgeSpec, spent: float) -> None:
+        self._judge = judge
         self._spent = spent
         self._lock = threading.Lock()
 
@@ -95,11 +95,9 @@ class Budget:
     def reserve(self, messages: Sequence[Mapping[str, str]]) -> float | None:
         """Return what was set aside for a request, or None where it does not fit."""
         characters = sum(len(m["content"]) for m in messages)
-        estimate = cost_of(
-            self._settings, characters / CHARACTERS_PER_TOKEN, self._settings.max_tokens
-        )
+        estimate = cost_of(self._judge, characters / CHARACTERS_PER_TOKEN, self._judge.max_tokens)
         with self._lock:
-            cap = self._settings.max_cost
+            cap = self._judge.max_cost
             if cap is not None and self._spent + estimate > cap:
                 return None
             self._spent += estimate
@@ -111,55 +109,76 @@ class Budget:
             self._spent += cost - reserved
 
 
-def cost_of(settings: JudgeSpec, prompt_tokens: float, completion_tokens: float) -> float:
-    """Return the cost of a request, in the unit of the settings' prices."""
-    return (prompt_tokens * settings.input_price + completion_tokens * settings.output_price) / 1e6
+def cost_of(judge: JudgeSpec, prompt_tokens: float, completion_tokens: float) -> float:
+    """Return the cost of a request, in the unit of the judge's prices."""
+    return (prompt_tokens * judge.input_price + completion_tokens * judge.output_price) / 1e6
+
+
+class Asker:
+    """A judge, its budget, and the answers that are paid for. May be shared by threads."""
+
+    def __init__(
+        self, judge: JudgeSpec, completer: Completer, journal: Path, others: Sequence[Path] = ()
+    ) -> None:
+        """Read what was answered before.
+
+        Args:
+            judge: how questions are put, and what they may cost.
+            completer: the judge's client.
+            journal: where answers are kept, from the moment that they arrive.
+            others: journals of other processes; their answers are known, and their costs count.
+        """
+        self._judge, self._completer, self._journal = judge, completer, journal
+        paid = [answered for path in others for answered in _answers_in(path)]
+        paid += read_journal(journal)
+        self._known = {(a.question_id, a.request_sha256): a for a in paid}
+        spent = sum(cost_of(judge, a.prompt_tokens, a.completion_tokens) for a in paid)
+        self.budget = Budget(judge, spent)
+        self._lock = threading.Lock()
+
+    def known(self, question: Question) -> Answered | None:
+        """Return what came of the question, if it need not be asked again."""
+        found = self._known.get((question.question_id, question.sha256(self._judge.model)))
+        return found if found is not None and found.is_final else None
+
+    def ask(self, question: Question) -> Answered | None:
+        """Return what comes of the question; None where the budget does not allow to ask.
+
+        Raises:
+            ServerError: the endpoint is gone or refuses.
+        """
+        # Kept by the thread that asked: whatever stops the main one, what is paid for is not lost.
+        answered = _answer(question, self._judge, self._completer, self.budget)
+        if answered is not None:
+            with self._lock:
+                append_fsync(self._journal, json.dumps(asdict(answered)).encode() + b"\n")
+                self._known[(answered.question_id, answered.request_sha256)] = answered
+        return answered
 
 
 def ask_all(
-    questions: Sequence[Question], settings: JudgeSpec, completer: Completer, journal: Path
+    questions: Sequence[Question], judge: JudgeSpec, completer: Completer, journal: Path
 ) -> AskReport:
     """Ask every question that the journal does not answer yet, and return all answers.
 
     Raises:
         ServerError: the endpoint is gone or refuses; what was answered is in the journal.
     """
-    paid = read_journal(journal)
-    known = {answered.question_id: answered for answered in paid}
-    hashes = {q.question_id: q.sha256(settings.model) for q in questions}
-
-    def is_known(question: Question) -> bool:
-        old = known.get(question.question_id)
-        if old is None or not old.is_final:
-            return False
-        return old.request_sha256 == hashes[question.question_id]
-
-    todo = [q for q in questions if not is_known(q)]
+    asker = Asker(judge, completer, journal)
+    todo = [question for question in questions if asker.known(question) is None]
     report = AskReport(n_known=len(questions) - len(todo))
-    spent = sum(cost_of(settings, a.prompt_tokens, a.completion_tokens) for a in paid)
-    budget = Budget(settings, spent)
-    journal_lock = threading.Lock()
-
-    def ask(question: Question) -> Answered | None:
-        # Kept by the thread that asked: whatever stops the main one, what is paid for is not lost.
-        answered = _answer(question, settings, completer, budget)
-        if answered is not None:
-            with journal_lock:
-                append_fsync(journal, json.dumps(asdict(answered)).encode() + b"\n")
-        return answered
-
-    for answered in _ask(todo, ask, settings.concurrency):
-        known[answered.question_id] = answered
+    for _ in _ask(todo, asker.ask, judge.concurrency):
         report.n_asked += 1
-    report.cost = budget.spent
+    report.cost = asker.budget.spent
     for question in questions:
-        if not is_known(question):
+        found = asker.known(question)
+        if found is None:
             report.n_left += 1
-        elif (answer := known[question.question_id].answer) is None:
+        elif found.answer is None:
             report.n_failed += 1
-            report.first_failure = report.first_failure or str(known[question.question_id].failure)
+            report.first_failure = report.first_failure or str(found.failure)
         else:
-            report.answers[question.question_id] = answer
+            report.answers[question.question_id] = found.answer
     return report
 
 
@@ -168,13 +187,18 @@ def read_journal(path: Path) -> list[Answered]:
 
     A question may be there several times: its prompt was changed, or its budget was.
     """
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        replace_bytes(path, whole)
-    return [Answered(**json.loads(line)) for line in whole.splitlines()]
+    if path.exists():
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            replace_bytes(path, whole)
+    return _answers_in(path)
+
+
+def _answers_in(path: Path) -> list[Answered]:
+    """Return the answers of whole lines; another process may be writing the last one."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [Answered(**json.loads(line)) for line in lines if line.endswith(b"\n")]
 
 
 def json_in(text: str) -> Mapping[str, Any]:
@@ -253,7 +277,7 @@ def _ask(
 
 
 def _answer(
-    question: Question, settings: JudgeSpec, completer: Completer, budget: Budget
+    question: Question, judge: JudgeSpec, completer: Completer, budget: Budget
 ) -> Answered | None:
     """Return what came of one question; None where the budget did not allow to ask."""
     messages = list(question.messages)
@@ -262,7 +286,7 @@ def _answer(
     answer = None
     attempt = 0
     is_final = True
-    while attempt < settings.max_attempts and answer is None:
+    while attempt < judge.max_attempts and answer is None:
         reserved = budget.reserve(messages)
         if reserved is None:
             is_final = False
@@ -270,8 +294,8 @@ def _answer(
         attempt += 1
         cost = 0.0
         try:
-            reply = completer.complete(_request(messages, settings))
-            cost = cost_of(settings, reply.prompt_tokens, reply.completion_tokens)
+            reply = completer.complete(_request(messages, judge))
+            cost = cost_of(judge, reply.prompt_tokens, reply.completion_tokens)
         except ContextOverflowError as error:
             failure = f"too long for the judge: {error}"
             break
@@ -288,7 +312,7 @@ def _answer(
         return None
     return Answered(
         question_id=question.question_id,
-        request_sha256=question.sha256(settings.model),
+        request_sha256=question.sha256(judge.model),
         answer=answer,
         failure=None if answer is not None else failure,
         prompt_tokens=prompt_tokens,
@@ -298,12 +322,12 @@ def _answer(
     )
 
 
-def _request(messages: Sequence[Mapping[str, str]], settings: JudgeSpec) -> ChatRequest:
+def _request(messages: Sequence[Mapping[str, str]], judge: JudgeSpec) -> ChatRequest:
     return ChatRequest(
         messages=[json.dumps(m, ensure_ascii=False).encode("utf-8", "replace") for m in messages],
-        seed=settings.seed,
-        temperature=settings.temperature,
-        max_tokens=settings.max_tokens,
+        seed=judge.seed,
+        temperature=judge.temperature,
+        max_tokens=judge.max_tokens,
         cache_salt="",
-        extra=settings.extra_body,
+        extra=judge.extra_body,
     )

@@ -31,3 +31,5 @@ class JudgeSpec(Strict):
     """Per million completion tokens."""
     max_cost: Runtime[float | None] = None
     """No request is sent that might bring the cost above this; None: no cap."""
+    journal: Runtime[str | None] = None
+    """Folder of the answers that are paid for, one file a process."""

@@ -9,6 +9,7 @@ from pipeline.fields.identity import Runtime, Science, added_science
 from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
+from pipeline.spec.judge import JudgeSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.published import PublishedStudy
 from pipeline.spec.site import SiteSpec
@@ -30,6 +31,10 @@ class BenchmarkSpec:
     """What that file is staged from: a name on the hub."""
     workdir: Science[str] = WORKDIR
     """Where the repository lies in sandboxes, for rows without a `workdir` of their own."""
+    trees: Runtime[str | None] = None
+    """Folder of git repositories, OWNER__NAME, for formats whose rows name a commit of one."""
+    judge: Runtime[JudgeSpec | None] = None
+    """Who grades texts, for formats that ask a judge; named in `grades.harness_version`."""
 
 
 @dataclass(frozen=True, kw_only=True)

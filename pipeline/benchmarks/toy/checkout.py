@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.benchmarks.git import git
 from pipeline.benchmarks.toy.sources import Commit, find_instance, history_before
-from pipeline.host.environment import environment
-from pipeline.host.process import run_command
 
-GIT_TIMEOUT_S = 60.0
 _CONFIG = {"user.name": "toy", "user.email": "toy@example.org", "gc.auto": "0"}
 
 
 class CheckoutError(RuntimeError):
-    """git could not build a repository, or built another one than the row describes."""
+    """git built another repository than the row describes."""
 
 
 def materialise(row: Mapping[str, Any], target: Path) -> None:
@@ -29,7 +27,8 @@ def materialise(row: Mapping[str, Any], target: Path) -> None:
         target: a folder that is absent or empty.
 
     Raises:
-        CheckoutError: git failed, or the base commit is another than the row's.
+        GitError: git failed.
+        CheckoutError: the base commit is another than the row's.
         KeyError: the row is of no toy instance.
     """
     repo, index = find_instance(str(row["instance_id"]))
@@ -45,13 +44,13 @@ def build(commits: Sequence[Commit], target: Path) -> str:
     """Build a repository with these commits on `main`, check it out, return the last one's hash."""
     target.mkdir(parents=True, exist_ok=True)
     # Hooks and templates of this machine have no business in it.
-    _git(target, "init", "--quiet", "--template=", "--initial-branch=main")
-    _git(target, "fast-import", "--quiet", "--done", input=import_stream(commits))
+    git(target, "init", "--quiet", "--template=", "--initial-branch=main")
+    git(target, "fast-import", "--quiet", "--done", input=import_stream(commits))
     for key, value in _CONFIG.items():
         section, _, name = key.partition(".")
         with (target / ".git" / "config").open("a", encoding="utf-8") as file:
             file.write(f"[{section}]\n\t{name} = {value}\n")
-    _git(target, "reset", "--quiet", "--hard", "main")
+    git(target, "reset", "--quiet", "--hard", "main")
     return (target / ".git" / "refs" / "heads" / "main").read_text(encoding="ascii").strip()
 
 
@@ -74,16 +73,3 @@ def import_stream(commits: Sequence[Commit]) -> bytes:
 def _data(text: str) -> bytes:
     data = text.encode()
     return b"data %d\n%s\n" % (len(data), data)
-
-
-def _git(folder: Path, *arguments: str, input: bytes | None = None) -> None:  # noqa: A002
-    # Variables such as GIT_DIR, which git sets for hooks, would send all of this elsewhere.
-    env = {name: value for name, value in environment().items() if not name.startswith("GIT_")}
-    env |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-    done = run_command(
-        ["git", *arguments], cwd=folder, env=env, input=input, timeout_s=GIT_TIMEOUT_S
-    )
-    if done.returncode != 0:
-        raise CheckoutError(
-            f"git {arguments[0]} in {folder} failed ({done.returncode}): {done.text}"
-        )
