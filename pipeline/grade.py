@@ -18,26 +18,38 @@ from rich.console import Console
 from pipeline.benchmarks.registry import format_of
 from pipeline.benchmarks.rows import DatasetError, select_rows
 from pipeline.benchmarks.swe_bench.columns import load_rows
+from pipeline.benchmarks.swe_qa.format import JudgeGrader
 from pipeline.compact import compact_folder
 from pipeline.grading.evaluation import eval_site
 from pipeline.grading.harness import grade_log
 from pipeline.grading.verdict import UNDECIDED
 from pipeline.host.process import hear_interrupts
+from pipeline.judging.endpoint import NoJudgeError
 from pipeline.planning.display import LiveDisplay, counted
 from pipeline.planning.local_run import StuckError, grade_all
 from pipeline.planning.progress import progress_of
 from pipeline.plural import plural
 from pipeline.records.exclusive import ClaimError
-from pipeline.records.failure import DiskError, GradeClass, SandboxError
+from pipeline.records.failure import DiskError, GradeClass, SandboxError, ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError, read_lock, read_rows
 from pipeline.records.patch import patch_text
 from pipeline.records.plan import read_plan
 from pipeline.records.states import States
 from pipeline.worker.gold import GoldGrade, grade_gold
+from pipeline.worker.judge_noise import measure_noise
 from pipeline.worker.sandboxes import OpenSandboxes, sandbox_factory
 
-REFUSALS = (LockError, DatasetError, StuckError, SandboxError, DiskError, ClaimError)
+REFUSALS = (
+    NoJudgeError,
+    ServerError,
+    LockError,
+    DatasetError,
+    StuckError,
+    SandboxError,
+    DiskError,
+    ClaimError,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,6 +61,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("results", type=Path, nargs="?", help="the results folder")
     parser.add_argument("--gold", action="store_true", help="grade the gold patches on this site")
+    parser.add_argument(
+        "--judge-noise", type=int, metavar="N", help="put N graded answers to the judge again"
+    )
     log = parser.add_argument_group("a stored test log")
     log.add_argument("--from-log", type=Path, metavar="TEST_OUTPUT", help="the test log")
     log.add_argument("--instance", metavar="ID", help="whose log it is")
@@ -62,6 +77,8 @@ def main(arguments: Sequence[str]) -> int:
             return _from_log(parser, options)
         if options.results is None:
             parser.error("name a results folder, or a log with --from-log")
+        if options.judge_noise:
+            return _judge_noise(options.results, options.judge_noise)
         return _gold(options.results) if options.gold else _grade_missing(options.results)
     except KeyboardInterrupt:
         print(
@@ -123,6 +140,21 @@ def _grade_missing(results: Path) -> int:
             file=sys.stderr,
         )
     return 1
+
+
+def _judge_noise(results: Path, n: int) -> int:
+    layout = Layout(results)
+    grader = format_of(read_lock(layout.lock).spec.benchmark).grader
+    if not isinstance(grader, JudgeGrader):
+        raise NoJudgeError(f"{results} is not graded by a judge")
+    noise = measure_noise(layout, read_plan(layout.plan), grader, n)
+    n_twice = len(noise.first)
+    print(
+        f"{n_twice} answers graded twice: {noise.n_equal} with the same score; standard deviation "
+        f"of one grading {noise.sd:.3f} (scores from 0 to 1), of the mean of {n_twice} "
+        f"{noise.sd / max(n_twice, 1) ** 0.5:.3f}; cost so far {grader.asker.budget.spent:,.2f}"
+    )
+    return 0
 
 
 def _gold(results: Path) -> int:

@@ -39,6 +39,7 @@ from pipeline.planning.display import LiveDisplay, grid_view
 from pipeline.planning.estimate import Estimate, estimate_text, estimated
 from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.history import History, history_of
+from pipeline.planning.judge_check import judge_remark
 from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
@@ -129,7 +130,8 @@ def _check(
         for difference in differences(spec.study, plain(spec)):
             console.print(f"note: not as in {spec.study.source}: {difference}", markup=False)
     if past.todo:
-        for remark in limit_remarks(spec, past):
+        judging = judge_remark(spec, sweep.rows, past.todo)
+        for remark in (*limit_remarks(spec, past), *([judging] if judging else [])):
             console.print(f"note: {remark}", markup=False)
     at_site: list[Problem] = []
     if spec.cluster.kind == "slurm" and not found and (has_slurm() or not spec.dry_run):

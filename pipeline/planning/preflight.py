@@ -11,6 +11,7 @@ from pipeline.benchmarks.rows import image_reference
 from pipeline.planning.estimate import Estimate, hours_text
 from pipeline.planning.forks import fork_problems
 from pipeline.planning.history import History
+from pipeline.planning.judge_check import judge_problems
 from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
 from pipeline.planning.problem import WORDS, Problem
@@ -51,6 +52,7 @@ def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -
         *_splicing(spec),
         *_models(spec),
         *_sandbox(spec, sweep),
+        *judge_problems(spec),
         *limit_problems(spec, past),
         *_caps(spec, estimate, past.used_gpu_hours),
         *_disk(spec, estimate),

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def graded(grader: JudgeGrader, row: dict[str, Any], answer: str) -> Grade:
 
 
 @pytest.fixture
-def clones(tmp_path: Path) -> Iterator[Path]:
+def clones(tmp_path: Path) -> Path:
     folder = tmp_path / "trees" / "own__shop"
     folder.mkdir(parents=True)
 
@@ -69,7 +68,7 @@ def clones(tmp_path: Path) -> Iterator[Path]:
     git("tag", "v1")
     (folder / "price.py").write_text("new\n")
     git("commit", "-am", "two")
-    yield folder.parent
+    return folder.parent
 
 
 def test_the_agent_sees_the_files_of_the_commit_and_no_history(tmp_path: Path, clones: Path):
