@@ -59,6 +59,6 @@ def judge_remark(
     allowed = "no cap" if cap is None else f"cap {cap:,.2f}"
     return (
         f"the judge {grader.judge.model} grades up to {len(todo):,} answers: at most about "
-        f"{prompt / 1e6:,.2f}M prompt tokens and a cost of {cost:,.2f} (benchmark.judge.input_price, "
-        f"output_price; {allowed})"
+        f"{prompt / 1e6:,.2f}M prompt tokens and a cost of {cost:,.2f} "
+        f"(benchmark.judge.input_price, output_price; {allowed})"
     )

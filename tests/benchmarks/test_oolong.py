@@ -153,7 +153,9 @@ def test_a_row_whose_answer_cannot_be_read_is_refused(tmp_path: Path):
 )
 def test_the_gold_answer_is_solved_and_another_is_not(answer: str, kind: str):
     row = synth(answer, kind)
-    grade = FORMAT.grader.grade(row, FORMAT.grader.gold(row), no_sandbox, EvalSite(), timeout_s=1)
+    grade = FORMAT.grader.grade(
+        row, FORMAT.grader.gold(row, no_sandbox), no_sandbox, EvalSite(), timeout_s=1
+    )
     assert (grade.grade_class, grade.score) == (GradeClass.RESOLVED, 1)
     wrong = FORMAT.grader.grade(row, "Answer: none", no_sandbox, EvalSite(), timeout_s=1)
     assert (wrong.grade_class, wrong.score) == (GradeClass.UNRESOLVED, 0)

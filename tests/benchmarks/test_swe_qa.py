@@ -118,7 +118,10 @@ def test_an_answer_has_the_judges_marks_as_parts_and_its_comment_in_the_log(tmp_
     row = row_of(tmp_path)
     with ScriptedModel([marks(4, clarity=9), marks(10)]) as server:
         grader = grader_of(server, tmp_path / "judge")
-        grade, best = graded(grader, row, "somewhere"), graded(grader, row, grader.gold(row))
+        grade, best = (
+            graded(grader, row, "somewhere"),
+            graded(grader, row, grader.gold(row, no_sandbox)),
+        )
     assert grade.score_parts == {**dict.fromkeys(DIMENSIONS, 4), "clarity": 9}
     assert (grade.grade_class, grade.score) == (GradeClass.UNRESOLVED, pytest.approx(4 / 9))
     assert grade.test_output == "so"
@@ -170,9 +173,9 @@ def test_without_a_judge_the_message_says_what_to_write(tmp_path: Path):
 
 def test_the_harness_version_names_model_temperature_and_prompt():
     one = JudgeGrader(judge=JudgeSpec(model="a"))
-    assert one.version().startswith("judge a T=0 prompt ")
-    assert one.version() != JudgeGrader(judge=JudgeSpec(model="b")).version()
-    assert one.version() != JudgeGrader(judge=JudgeSpec(model="a", temperature=0.5)).version()
+    assert one.version({}).startswith("judge a T=0 prompt ")
+    assert one.version({}) != JudgeGrader(judge=JudgeSpec(model="b")).version({})
+    assert one.version({}) != JudgeGrader(judge=JudgeSpec(model="a", temperature=0.5)).version({})
 
 
 def test_the_prompt_asks_for_every_mark_that_is_read():

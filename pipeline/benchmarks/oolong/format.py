@@ -24,24 +24,29 @@ _LEAKS = ("context_window_text_with_labels",)
 """Columns that give the answer away."""
 
 
+def gold_answer(row: Mapping[str, Any]) -> str:
+    """Return a row's right answer in the form that its question asks for."""
+    if not row.get("answer_type"):
+        return f"\\boxed{{{row['answer']}}}"
+    gold = synth_gold(str(row["answer"]))
+    return f"Answer: {gold.date() if row['answer_type'] == 'ANSWER_TYPE.DATE' else gold}"
+
+
 class RuleGrader:
     """Oolong's own scoring rules."""
 
     scored = True
 
-    def version(self) -> str:
+    def version(self, row: Mapping[str, Any]) -> str:  # noqa: ARG002 (one for all rows)
         """Return what names the rules."""
         return "oolong 1"
 
     def prepare(self) -> None:
         """Prepare nothing."""
 
-    def gold(self, row: Mapping[str, Any]) -> str:
-        """Return the right answer in the form that the question asks for."""
-        if not row.get("answer_type"):
-            return f"\\boxed{{{row['answer']}}}"
-        gold = synth_gold(str(row["answer"]))
-        return f"Answer: {gold.date() if row['answer_type'] == 'ANSWER_TYPE.DATE' else gold}"
+    def gold(self, row: Mapping[str, Any], start: OpenSandbox) -> str:  # noqa: ARG002
+        """Return the right answer."""
+        return gold_answer(row)
 
     def grade(
         self,
@@ -89,7 +94,7 @@ class Oolong:
         check_identities(rows, source=source)
         for number, row in enumerate(rows, start=1):
             try:
-                self.grader.gold(row)
+                gold_answer(row)
             except (ValueError, SyntaxError, IndexError, TypeError) as error:
                 place = place_of(row, number, source)
                 raise DatasetError(f"{place}: the answer cannot be read: {error}") from None

@@ -37,7 +37,7 @@ class JudgeGrader:
     judge: JudgeSpec = field(default_factory=JudgeSpec)
     scored = True
 
-    def version(self) -> str:
+    def version(self, row: Mapping[str, Any]) -> str:  # noqa: ARG002 (one for all rows)
         """Return what names the judge and its prompt."""
         judge = self.judge
         return f"judge {judge.model} T={judge.temperature:g} prompt {PROMPT_SHA256[:8]}"
@@ -57,7 +57,7 @@ class JudgeGrader:
         """Read the answers that are paid for; raises `NoJudgeError`."""
         _ = self.asker
 
-    def gold(self, row: Mapping[str, Any]) -> str:
+    def gold(self, row: Mapping[str, Any], start: OpenSandbox) -> str:  # noqa: ARG002
         """Return the reference itself."""
         return str(row["answer"])
 
