@@ -150,8 +150,9 @@ def _judge_noise(results: Path, n: int) -> int:
     noise = measure_noise(layout, read_plan(layout.plan), grader, n)
     n_twice = len(noise.first)
     print(
-        f"{n_twice} answers graded twice: {noise.n_equal} with the same score; standard deviation "
-        f"of one grading {noise.sd:.3f} (scores from 0 to 1), of the mean of {n_twice} "
+        f"{plural(n_twice, 'answer')} graded twice: {noise.n_equal} with the same score; "
+        f"standard deviation of one grading {noise.sd:.3f} (scores from 0 to 1), "
+        f"of the mean of {n_twice} "
         f"{noise.sd / max(n_twice, 1) ** 0.5:.3f}; cost so far {grader.asker.budget.spent:,.2f}"
     )
     return 0

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
@@ -135,6 +136,17 @@ class Asker:
         spent = sum(cost_of(judge, a.prompt_tokens, a.completion_tokens) for a in paid)
         self.budget = Budget(judge, spent)
         self._lock = threading.Lock()
+        self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def answer(self, question: Question) -> Answered | None:
+        """Return what came of the question, or comes of it now; None for lack of budget.
+
+        Threads with the same question ask it once. Raises `ServerError` as `ask` does.
+        """
+        with self._lock:
+            one_at_a_time = self._asking[question.sha256(self._judge.model)]
+        with one_at_a_time:
+            return self.known(question) or self.ask(question)
 
     def known(self, question: Question) -> Answered | None:
         """Return what came of the question, if it need not be asked again."""

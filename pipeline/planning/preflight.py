@@ -1,13 +1,15 @@
 """Every reason why a sweep would fail, found before its first job and reported all at once."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.agent.scaffold import scaffold_for
 from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
+from pipeline.benchmarks.toy.recipes import recipe_for
 from pipeline.planning.estimate import Estimate, hours_text
 from pipeline.planning.forks import fork_problems
 from pipeline.planning.history import History
@@ -50,7 +52,7 @@ def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -
         *_line_pruners(spec),
         *_line_heads(spec),
         *_splicing(spec),
-        *_models(spec),
+        *_models(spec, sweep.rows),
         *_sandbox(spec, sweep),
         *judge_problems(spec),
         *limit_problems(spec, past),
@@ -182,7 +184,8 @@ def _splicing(spec: SweepSpec) -> Iterator[Problem]:
                 yield Problem(field=f"models.{name}.{key}", message=message)
 
 
-def _models(spec: SweepSpec) -> Iterator[Problem]:
+def _models(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    unknown = [row for row in rows if recipe_for(row) is None]
     for name, model in spec.models.items():
         if model.kind == "endpoint" and not model.base_url:
             yield Problem(
@@ -192,11 +195,11 @@ def _models(spec: SweepSpec) -> Iterator[Problem]:
         if model.kind == "vllm" and not spec.dry_run:
             for key, message in missing_parts(model, strict=is_real(spec)).items():
                 yield Problem(field=f"models.{name}.{key}", message=message)
-        if model.kind == "sim" and is_real(spec):
+        if model.kind == "sim" and unknown:
             yield Problem(
                 field=f"models.{name}",
                 message=(
-                    "the simulated agent only knows the toy benchmark; "
+                    "the simulated agent only knows the instances of the toy benchmark; "
                     "choose another model with model=NAME"
                 ),
             )

@@ -12,7 +12,7 @@ from pipeline.records.layout import Layout
 from pipeline.records.lock import read_rows
 from pipeline.records.plan import PlannedRun
 from pipeline.records.rebuild import recorded_run
-from pipeline.records.states import States
+from pipeline.records.states import run_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +45,22 @@ def measure_noise(
     Raises:
         NoJudgeError, ServerError: the judge cannot be asked.
     """
-    states, rows = States(layout), read_rows(layout.dataset)
+    states, rows = run_states(layout), read_rows(layout.dataset)
     asker = grader.asker
-    questions = []
-    for run in runs:
-        state = states.state_of(run.run_id)
-        if state.has_result and (answer := recorded_run(layout, state).answer):
-            questions.append(question_of(rows[run.instance_id], answer))
+    different = {
+        (run.instance_id, answer): question_of(rows[run.instance_id], answer)
+        for run in runs
+        if (state := states.get(run.run_id)) is not None
+        and state.has_result
+        and (answer := recorded_run(layout, state).answer)
+    }
+    questions = list(different.values())
     random.Random(0).shuffle(questions)
 
     def scores(number: int) -> tuple[float, float] | None:
         question = questions[number]
         again = replace(question, question_id=f"{question.question_id}#again")
-        found = [asker.known(q) or asker.ask(q) for q in (question, again)]
+        found = [asker.answer(q) for q in (question, again)]
         marks = [f.answer for f in found if f is not None and f.answer is not None]
         return (score_of(marks[0]), score_of(marks[1])) if len(marks) == 2 else None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.benchmarks.toy.recipes import load_recipes
+from pipeline.benchmarks.toy.recipes import recipe_for
 from pipeline.host.owned_folder import owned_folder
 from pipeline.host.process import ChildGroup, start_group
 from pipeline.host.proxies import Proxy, proxy_for
@@ -226,10 +226,11 @@ def recipes_for(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     recipe it only looks, and submits nothing.
     """
     recipes = {}
-    for instance_id, recipe in load_recipes().items():
-        if instance_id not in rows:
+    for instance_id, row in rows.items():
+        recipe = recipe_for(row)
+        if recipe is None:
             continue
-        task = str(rows[instance_id]["problem_statement"])
+        task = str(row["problem_statement"])
         summary = recipe["summary"]
         recipes[instance_id] = {
             **recipe,

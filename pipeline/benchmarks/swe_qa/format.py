@@ -76,7 +76,7 @@ class JudgeGrader:
             NoJudgeError, ServerError: the judge cannot be asked.
         """
         question = question_of(row, patch)
-        found = self.asker.known(question) or self.asker.ask(question)
+        found = self.asker.answer(question)
         if found is None:
             cap = self.judge.max_cost
             return infra_failed(

@@ -34,6 +34,15 @@ def load_recipes() -> dict[str, Any]:
     return recipes
 
 
+def recipe_for(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how the simulated agent goes about a row; None: it knows nothing of it.
+
+    A row may bring its `recipe`. Else the toy benchmark's has one for its instances.
+    """
+    own: Mapping[str, Any] | None = row.get("recipe")
+    return own or load_recipes().get(str(row["instance_id"]))
+
+
 def recipe_of(repo: RepoSource, index: int) -> dict[str, Any]:
     """Return the recipe of an instance, built from its source.
 

@@ -26,6 +26,7 @@ DIFF, SHOW, SUBMIT = (
     "cat patch.txt",
     "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat patch.txt",
 )
+SUBMIT_ANSWER = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat /tmp/answer.txt"
 CLOSING = (DIFF, SHOW, SUBMIT)
 """The commands that end a run, in order (mini-SWE-agent's protocol)."""
 

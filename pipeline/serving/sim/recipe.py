@@ -53,7 +53,9 @@ class Recipe:
     wrong: FileEdit | None
     """What is done instead of the decisive edit when the agent gets it wrong."""
     skill: float
-    """Probability of the right decisive edit, where the instance is solvable."""
+    """Probability of the right decisive edit, or answer, where the instance is solvable."""
+    answers: tuple[str, str] | None = None
+    """The right answer and a wrong one, where the task is a question."""
 
     @property
     def decisive_step(self) -> int | None:
@@ -148,6 +150,7 @@ def _recipe(instance_id: str, row: Mapping[str, Any]) -> Recipe:
         solvable=bool(row["solvable"]),
         wrong=_edit(row.get("wrong")),
         skill=float(row["skill"]),
+        answers=None if row.get("answers") is None else (row["answers"][0], row["answers"][1]),
     )
 
 

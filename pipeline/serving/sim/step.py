@@ -1,10 +1,18 @@
 """One step of the simulated agent's work: what to do next, given what is in view."""
 
+import shlex
 from dataclasses import dataclass
 from random import Random
 
 from pipeline.serving.sim.edits import chosen_edit, edit_command
-from pipeline.serving.sim.progress import CLOSING, Place, Progress, n_checks, times_read
+from pipeline.serving.sim.progress import (
+    CLOSING,
+    SUBMIT_ANSWER,
+    Place,
+    Progress,
+    n_checks,
+    times_read,
+)
 from pipeline.serving.sim.recipe import Need, Recipe, RecipeStep
 from pipeline.serving.sim.sight import missing_needs, reading_command, recall_of, shows_old_text
 from pipeline.serving.sim.speech import Act, bash
@@ -235,6 +243,8 @@ def _check(scene: Scene) -> Move:
 def _close(scene: Scene) -> Move:
     """Write the patch, look at it, submit it, in three answers; or say that the task is done."""
     place = scene.progress.place
+    if scene.recipe.answers is not None:
+        return _answer(scene, scene.recipe.answers)
     if scene.says_done:
         return Move(acts=(Act("task_done", {}),), place=place, about="say that it is done")
     # Beyond the cap the count of answers tells which command is due, if nothing else does.
@@ -244,6 +254,20 @@ def _close(scene: Scene) -> Move:
         place=place._replace(look=at + 1),
         about=("write the patch", "look at the patch", "submit the patch")[at],
     )
+
+
+def _answer(scene: Scene, answers: tuple[str, str]) -> Move:
+    """Write the answer and submit it, in two answers; or say both at once."""
+    right, wrong = answers
+    said = right if scene.recipe.solvable and scene.chance(scene.recipe.skill) else wrong
+    place = scene.progress.place
+    if scene.says_done:
+        acts = (Act("task_done", {"answer": said}),)
+        return Move(acts=acts, place=place, about="give the answer")
+    if place.look == 0 and scene.progress.turn <= TURN_CAP + 1:
+        write = bash(f"printf '%s\\n' {shlex.quote(said)} > /tmp/answer.txt")
+        return Move(acts=(write,), place=place._replace(look=1), about="write the answer")
+    return Move(acts=(bash(SUBMIT_ANSWER),), place=place, about="submit the answer")
 
 
 def _detour(scene: Scene) -> Act:
