@@ -61,7 +61,8 @@ def grades(results: Path) -> list[tuple[Any, ...]]:
     tables = results / "tables"
     return duckdb.sql(
         f"SELECT r.arm, r.instance_id, r.answer, g.score, g.resolved FROM "
-        f"read_parquet('{tables}/runs/*.parquet') r JOIN read_parquet('{tables}/grades/*.parquet') g "
+        f"read_parquet('{tables}/runs/*.parquet') r "
+        f"JOIN read_parquet('{tables}/grades/*.parquet') g "
         f"USING (run_id) ORDER BY ALL"
     ).fetchall()
 
