@@ -61,6 +61,7 @@ from pipeline.replaying.replay_report import REFERENCE, Priced, table_lines
 from pipeline.replaying.self_check import SelfCheck, total
 from pipeline.sessions.found import TOOLS, all_sessions, listing, sessions_of
 from pipeline.sessions.jobs import Done, Job, replay_all
+from pipeline.sessions.page import Dearest, session_page
 from pipeline.sessions.recordings import (
     SourceError,
     counter_for,
@@ -73,6 +74,7 @@ from pipeline.spec.deletion_grid import deletion_grid
 from pipeline.spec.parse import SpecError, parsed
 from pipeline.spec.pricing import Pricing, pricing_from
 
+MAX_NOTES = 20
 LISTING = Path("sessions")
 """Named alone, it stands for what is on this machine."""
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -85,6 +87,9 @@ class ReplayError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
+    if options.json and options.html is not None:
+        print("replay: --html has the table in it; leave --json out", file=sys.stderr)
+        return 2
     try:
         return _replay(options)
     except (ReplayError, SourceError, SpecError, OSError, ValueError) as error:
@@ -104,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--pricing", help="a name in conf/pricing, or a file; by default ratios, or a tool's usual")
     add("--prices", metavar="LIST", help="the list of the pricing that `caching` is billed by")
     add("--json", action="store_true", help="print one object a trajectory and arm")
+    add("--html", type=Path, metavar="FILE", help="write one page that holds all it shows")
+    add("--no-text", action="store_true", help="nothing that anybody wrote on the page")
     add("--calls", type=Path, metavar="FILE", help="write one JSON object a call to FILE")
     add(
         "--cleanup-choice",
@@ -190,13 +197,21 @@ def _replay(options: argparse.Namespace) -> int:
         print(f"replay: {n} of {len(jobs)} sources were left out", file=sys.stderr)
     if not all_done.by_arm:
         raise ReplayError("nothing could be replayed")
-    if not options.json:
-        print("\n".join(answer_lines(all_done.by_arm, pricing)), end="\n\n")
-        print("\n".join(table_lines(all_done.by_arm, _settings(options))))
-    for sentence in total(all_done.checks).sentences:
-        print(sentence, file=sys.stderr if options.json else sys.stdout)
-    for note in all_done.notes:
+    check = list(total(all_done.checks).sentences)
+    if options.json:
+        print("\n".join(check), file=sys.stderr)
+    else:
+        answer = list(answer_lines(all_done.by_arm, pricing))
+        table = list(table_lines(all_done.by_arm, _settings(options)))
+        print("\n".join([*answer, "", *table, *check]))
+        if options.html is not None:
+            page = session_page(answer, table, check, all_done.dearest, currency=pricing.currency)
+            options.html.write_text(page, encoding="utf-8")
+            print(f"page: {options.html}")
+    for note in all_done.notes[:MAX_NOTES]:
         print(f"replay: {note}", file=sys.stderr)
+    if len(all_done.notes) > MAX_NOTES:
+        print(f"replay: and {len(all_done.notes) - MAX_NOTES} more notes", file=sys.stderr)
     return 0
 
 
@@ -240,6 +255,8 @@ def _jobs(options: argparse.Namespace, pricing: Pricing) -> list[Job]:
             prices=options.prices,
             counter=counter_for(source, options.token_counter),
             by_call=options.calls is not None,
+            page=options.html is not None,
+            no_text=options.no_text,
             billed_elsewhere=repeated.get(source, frozenset()),
         )
         for source in files
@@ -253,6 +270,7 @@ class _AllDone:
     by_arm: dict[str, list[Priced]] = field(default_factory=dict)
     checks: list[SelfCheck] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    dearest: Dearest = field(default_factory=Dearest)
     n_left_out: int = 0
 
 
@@ -270,6 +288,7 @@ def _gather(jobs: Sequence[Job], options: argparse.Namespace) -> _AllDone:
                 print(json.dumps(call), file=by_call)
             found.checks += done.checks
             found.notes += done.notes
+            found.dearest.take(done.facts)
             if done.left_out:
                 found.n_left_out += 1
                 print(f"replay: left out: {done.left_out}", file=sys.stderr)

@@ -137,10 +137,10 @@ def session_cost(recording: Recording, reference: Replayed, tariffs: Tariffs) ->
 
 
 def _costs(calls: Iterable[StepCall], tariffs: Tariffs) -> list[float | None]:
-    return [_recorded_cost(call, tariffs.tariff(call.model)) for call in calls]
+    return [recorded_cost(call, tariffs.tariff(call.model)) for call in calls]
 
 
-def _recorded_cost(call: StepCall, tariff: Tariff) -> float | None:
+def recorded_cost(call: StepCall, tariff: Tariff) -> float | None:
     """Return the cost of a call by its usage; None where that does not tell it."""
     if call.prompt_tokens is None or call.completion_tokens is None:
         return None

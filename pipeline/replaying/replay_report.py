@@ -123,7 +123,12 @@ def priced(
 
 def cost(result: Replayed, tariffs: Tariffs) -> float:
     """Return the cost of all calls, hits counted in whole blocks."""
-    return sum(_cost(tariffs.prices(call.model), call, _in_blocks(call)) for call in result.calls)
+    return sum(call_cost(call, tariffs) for call in result.calls)
+
+
+def call_cost(call: ReplayedCall, tariffs: Tariffs) -> float:
+    """Return the cost of one call, hits counted in whole blocks."""
+    return _cost(tariffs.prices(call.model), call, _in_blocks(call))
 
 
 def _in_blocks(call: ReplayedCall) -> int:

@@ -11,6 +11,7 @@ from pipeline.replaying.price_regret import Schedules
 from pipeline.replaying.replay import Recording, Replayer, ReplaySettings
 from pipeline.replaying.replay_report import REFERENCE, Priced, call_objects, priced
 from pipeline.replaying.self_check import SelfCheck, self_check
+from pipeline.sessions.facts import SessionFacts, session_facts
 from pipeline.sessions.recordings import SourceError, counter_named, recordings
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.pricing import Pricing
@@ -30,6 +31,9 @@ class Job:
     """Name of the list for all models; None: each model's own."""
     counter: str
     by_call: bool
+    page: bool = False
+    """Gather what the page shows."""
+    no_text: bool = False
     billed_elsewhere: frozenset[str] = frozenset()
 
 
@@ -41,6 +45,7 @@ class Done:
     calls: list[dict[str, Any]] = field(default_factory=list)
     checks: list[SelfCheck] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    facts: list[SessionFacts] = field(default_factory=list)
     left_out: str = ""
     """Why the source, or the rest of it, could not be replayed; empty where it could."""
 
@@ -75,9 +80,15 @@ def _replay_one(recording: Recording, job: Job, done: Done) -> None:
     session = session_cost(recording, reference, tariffs)
     schedules = Schedules(recording, replayer, tariffs.prices())
     cheapest = schedules.cheapest()
+    replays = {REFERENCE: reference}
     for arm in job.arms:
         result = reference if arm.name == REFERENCE else replayer.replay(arm)
+        replays[arm.name] = result
         retimed = schedules.retimed(result)
         done.results.append(priced(result, tariffs, session, cheapest=cheapest, retimed=retimed))
         if job.by_call:
             done.calls.extend(call_objects(result))
+    if job.page:
+        done.facts.append(
+            session_facts(recording, replayer, replays, session, tariffs, no_text=job.no_text)
+        )
