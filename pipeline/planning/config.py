@@ -122,7 +122,7 @@ def _compose(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
     for word in overrides:
         group, _, value = word.lstrip("+").partition("=")
         folder = group.partition("@")[0]
-        if value == "null" and (conf / folder).is_dir():
+        if value in ("", "null") and (conf / folder).is_dir():
             choices = ", ".join(known(folder, conf=conf))
             raise ConfigError(f"{word}: use one of {choices}, or omit the argument")
     try:
@@ -135,7 +135,23 @@ def _compose(overrides: Sequence[str], conf: Path) -> dict[str, Any]:
         raise ConfigError(_explained(error, overrides, conf)) from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{conf / 'config.yaml'} does not hold a mapping")
+    _refuse_idle(overrides, tree)
     return {str(key): value for key, value in tree.items()}
+
+
+def _refuse_idle(overrides: Sequence[str], tree: Any) -> None:
+    """Raise where an empty mapping is meant to empty another: the two are merged."""
+    for word in overrides:
+        key, _, value = word.lstrip("+").partition("=")
+        if re.fullmatch(r"\{\s*\}", value):
+            held = tree
+            for part in key.split("."):
+                held = held.get(part) if isinstance(held, Mapping) else None
+            if held:
+                raise ConfigError(
+                    f"{word} changes nothing, because it is merged into what is there; remove "
+                    f"entries by name: {' '.join(f'~{key}.{name}' for name in held)}"
+                )
 
 
 def _added(key: re.Match[str]) -> str:

@@ -38,8 +38,7 @@ def parsed(spec_type: type[T], data: Any) -> T:
     try:
         spec: T = _adapter(spec_type).validate_python((data,))[0]  # type: ignore[arg-type]
     except ValidationError as error:
-        known = sorted(set(_field_names(spec_type)))
-        raise SpecError("\n".join(_problems(error, known))) from None
+        raise SpecError("\n".join(_problems(error, set(_fields(spec_type))))) from None
     return spec
 
 
@@ -48,12 +47,15 @@ def plain(spec: Any) -> Any:
     return _adapter(type(spec)).dump_python((spec,), mode="json")[0]  # type: ignore[arg-type]
 
 
-def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:
+def _problems(error: ValidationError, known: set[tuple[str, str]]) -> Iterator[str]:
     for problem in error.errors(include_url=False):
         path = ".".join(str(part) for part in problem["loc"][1:])
         if problem["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-            near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
+            given = str(problem["loc"][-1])
+            near = difflib.get_close_matches(given, sorted(name for name, _ in known), n=1)
+            # A known name in a wrong place is said with its own.
+            meant = sorted(at for name, at in known if name == given) or near
+            hint = f"; did you mean {' or '.join(f'`{name}`' for name in meant)}?" if near else ""
             yield f"{path}: unknown key{hint}"
         elif problem["type"] in {"missing", "missing_argument"}:
             yield f"{path}: missing"
@@ -63,17 +65,22 @@ def _problems(error: ValidationError, known: list[str]) -> Iterator[str]:
         elif problem["type"] == "tuple_type":
             yield f"{path}: is a list, written [A, B] (got {problem['input']!r:.80})"
         else:
-            yield f"{path}: {problem['msg']} (got {problem['input']!r:.80})"
+            said = problem["msg"].removeprefix("Value error, ")
+            # Of a whole spec the beginning would say nothing.
+            given = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r:.80})"
+            yield f"{path}: {said}{given}" if path else f"{said}{given}"
 
 
-def _field_names(spec_type: Any, seen: frozenset[Any] = frozenset()) -> Iterator[str]:
-    """Yield the names of all fields of a spec and of the specs it holds."""
+def _fields(
+    spec_type: Any, seen: frozenset[Any] = frozenset(), place: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of every field of a spec and of the specs it holds, with its place."""
     if spec_type in seen:
         return
     if dataclasses.is_dataclass(spec_type):
         for name, hint in get_type_hints(spec_type, include_extras=True).items():
-            yield name
-            yield from _field_names(hint, seen | {spec_type})
+            yield name, f"{place}{name}"
+            yield from _fields(hint, seen | {spec_type}, f"{name}.")
     for inner in get_args(spec_type):
         if isinstance(inner, type) or get_args(inner):
-            yield from _field_names(inner, seen)
+            yield from _fields(inner, seen, place)
