@@ -60,7 +60,8 @@ from pipeline.replaying.replay_choices import RULES, AnswerLengths
 from pipeline.replaying.replay_report import REFERENCE, Priced, table_lines
 from pipeline.replaying.self_check import SelfCheck, total
 from pipeline.sessions.found import TOOLS, all_sessions, listing, sessions_of
-from pipeline.sessions.jobs import Done, Job, replay_all
+from pipeline.sessions.jobs import Done, Job, replay_all, replayed
+from pipeline.sessions.kept import replayed_or_kept
 from pipeline.sessions.page import Dearest, session_page
 from pipeline.sessions.recordings import (
     SourceError,
@@ -141,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budgets", type=float, nargs="+", default=SHARES, help="tokens, or shares up to 1")
     add("--as", dest="alias", metavar="NAME", help="name prefix of the calibrated arms")
     add("--out", type=Path, default=CONF / "arms" / "budgets.yaml", help="file for --pilot")
+    add("--no-cache", action="store_true", help="do not keep the results of large logs")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser
 
@@ -277,9 +279,10 @@ class _AllDone:
 def _gather(jobs: Sequence[Job], options: argparse.Namespace) -> _AllDone:
     """Run the jobs; what is written by trajectory or by call goes out as it comes."""
     found = _AllDone()
+    one = replayed if options.no_cache else replayed_or_kept
     with ExitStack() as stack:
         by_call = options.calls and stack.enter_context(options.calls.open("w"))
-        for done in _watched(jobs, replay_all(jobs, options.processes)):
+        for done in _watched(jobs, replay_all(jobs, options.processes, one)):
             for result in done.results:
                 found.by_arm.setdefault(result.row.arm, []).append(result)
                 if options.json:

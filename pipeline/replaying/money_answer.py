@@ -60,7 +60,8 @@ def _cost_sentence(sessions: Sequence[SessionCost], replayed: float, pricing: Pr
         said += f"; that is of {known:,} calls, the others have no full usage"
     if aside:
         said += f"; of it {amount(aside, pricing.currency)} for calls beside the conversations"
-    return f"{said}. Replayed, the conversations cost {again}{_off(cost - aside, replayed)}."
+    off = _off(cost - aside, replayed) if known == calls else ""
+    return f"{said}. Replayed, the conversations cost {again}{off}."
 
 
 def _off(recorded: float, replayed: float) -> str:

@@ -1,6 +1,6 @@
 """One source, replayed under every arm: what a process does, and many of them at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,13 +50,13 @@ class Done:
     """Why the source, or the rest of it, could not be replayed; empty where it could."""
 
 
-def replay_all(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
-    """Yield what came of each job, in order."""
+def replay_all(jobs: Sequence[Job], processes: int, one: Callable[[Job], Done]) -> Iterator[Done]:
+    """Yield what `one` made of each job, in order."""
     if processes <= 1 or len(jobs) <= 1:
-        yield from map(replayed, jobs)
+        yield from map(one, jobs)
         return
     with ProcessPoolExecutor(min(processes, len(jobs))) as pool:
-        yield from pool.map(replayed, jobs, chunksize=max(1, len(jobs) // (16 * processes)))
+        yield from pool.map(one, jobs, chunksize=max(1, len(jobs) // (16 * processes)))
 
 
 def replayed(job: Job) -> Done:
