@@ -63,7 +63,7 @@ _PLACE = (
 RUNS = Table(
     name="runs",
     doc="One row per finished run, including infrastructure failures that have not been run again.",
-    writer="worker (rollout), ingest",
+    writer="worker (rollout), ingest, proxy",
     parts=False,
     columns=(
         *columns_of(RunRecord),
@@ -131,7 +131,7 @@ RUNS = Table(
 CALLS = Table(
     name="calls",
     doc="One row a request to the model, those that failed for good too.",
-    writer="worker (rollout), ingest",
+    writer="worker (rollout), ingest, proxy",
     parts=True,
     columns=(
         _C("run_id", "string", "", "The run"),
@@ -146,7 +146,7 @@ CALLS = Table(
 MESSAGES = Table(
     name="messages",
     doc="One row a message of the trajectory, with the text as it arrived.",
-    writer="worker (rollout), ingest",
+    writer="worker (rollout), ingest, proxy",
     parts=True,
     columns=(
         _C("run_id", "string", "", "The run"),

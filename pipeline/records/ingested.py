@@ -77,7 +77,7 @@ def ingest(
     """
     report = IngestReport()
     known = set(committed(layout, "runs"))
-    seeds, tasks = _next_seeds(layout), _known_tasks(layout)
+    seeds, tasks = next_seeds(layout, ARM), _known_tasks(layout)
     repeated = repeated_in(files)
     journal: Journal | None = None
     try:
@@ -243,14 +243,15 @@ def repo_of(instance_id: str) -> str:
     return f"{owner}/{name}" if found and name else instance_id
 
 
-def _next_seeds(layout: Layout) -> dict[Key, int]:
+def next_seeds(layout: Layout, arm: str) -> dict[Key, int]:
+    """Return the first free seed of each instance and model under `arm`, by the folder's tables."""
     path = layout.table_file("runs")
     if not path.exists():
         return {}
     seeds: dict[Key, int] = {}
     columns = ["instance_id", "model", "arm", "seed"]
     for row in pq.read_table(path, columns=columns).to_pylist():
-        if row["arm"] == ARM:
+        if row["arm"] == arm:
             key = (row["instance_id"], row["model"])
             seeds[key] = max(seeds.get(key, 0), row["seed"] + 1)
     return seeds

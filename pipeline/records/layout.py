@@ -104,6 +104,11 @@ class Layout:
         return sorted(self.journals.glob("*.journal")) if self.journals.is_dir() else []
 
     @property
+    def spool(self) -> Path:
+        """What proxies have of runs that are under way: one journal of parts a proxy."""
+        return self.root / "spool"
+
+    @property
     def status(self) -> Path:
         """One small JSON file a live worker."""
         return self.root / "status"

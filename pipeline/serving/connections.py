@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from pipeline.host.proxies import Proxy
@@ -108,6 +108,28 @@ class Connections:
             return self._exchange(connection, method, path, body)
         except (OSError, http.client.HTTPException) as error:
             slot.drop()
+            raise TransientError(_words(error)) from error
+
+    def open_answer(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Return an answer of which the head is read, and its connection, for the caller to close.
+
+        Raises:
+            NotSentError: no connection.
+            TransientError: the connection broke, or no answer began in time.
+        """
+        try:
+            connection = self._connect()
+        except OSError as error:
+            raise NotSentError(f"cannot connect to {self.where}: {_words(error)}") from error
+        given = {name.lower() for name in headers}
+        ours = {name: value for name, value in self._headers.items() if name.lower() not in given}
+        try:
+            connection.request(method, self._path + path, body, {**ours, **headers})
+            return connection, connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
             raise TransientError(_words(error)) from error
 
     def close(self) -> None:

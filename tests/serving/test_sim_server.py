@@ -132,7 +132,6 @@ def test_an_answer_that_does_not_fit_is_cut_and_says_so(client_of):
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ({"model": "sim", "messages": ASKED, "stream": True}, 400, "stream"),
         ({"model": "other", "messages": ASKED}, 404, "`other` does not exist"),
         ({"model": "sim"}, 400, "messages"),
         ({"model": "sim", "messages": []}, 400, "empty"),
@@ -326,3 +325,26 @@ def test_a_port_that_is_taken_is_said():
         done = sim_command("--port", str(sim.port))
     assert done.returncode == 2
     assert "in use" in done.stderr
+
+
+def test_a_stream_adds_up_to_the_same_answer_and_says_what_it_cost_when_asked(client_of):
+    client = client_of()
+    whole = client.chat(ASKED, tools=[BASH_TOOL])
+    body = {"model": "sim", "messages": ASKED, "seed": 1, "tools": [BASH_TOOL], "stream": True}
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        status, raw = client.send("POST", "/v1/chat/completions", {**body, **options})
+        assert status == 200
+        *lines, done = [line for line in raw.decode().split("\n\n") if line]
+        assert done == "data: [DONE]"
+        chunks = [json.loads(line.removeprefix("data: ")) for line in lines]
+        deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+        message = whole["choices"][0]["message"]
+        for name in ("reasoning", "content"):
+            assert "".join(d.get(name) or "" for d in deltas) == (message[name] or "")
+        calls = [d["tool_calls"][0] for d in deltas if "tool_calls" in d]
+        arguments = "".join(call["function"]["arguments"] for call in calls)
+        assert arguments == message["tool_calls"][0]["function"]["arguments"]
+        usages = [c["usage"] for c in chunks if c.get("usage")]
+        assert [u["completion_tokens"] for u in usages] == (
+            [whole["usage"]["completion_tokens"]] if options else []
+        )

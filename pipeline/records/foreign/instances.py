@@ -23,9 +23,14 @@ _SUFFIX = re.compile(r"(\.traj|\.trajectory)?\.\w+$")
 
 def task_sha256(run: ForeignRun) -> str:
     """Return the hash of what a run was asked, white space and the prompt around it aside."""
-    issue = _ISSUE.search(run.task)
-    words = " ".join((issue[2] if issue else run.task).split())
-    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()
+    return _sha256(run.task)
+
+
+def named_by_task(task: str) -> str:
+    """Return the instance that a task's text stands for: its first words and its hash."""
+    # Two underscores would be an owner and a repository.
+    words = re.sub("_+", "_", slugged("_".join(masked(task).split()[:5]).lower()))
+    return f"{words[:40] or 'task'}-{_sha256(task)[:8]}"
 
 
 def instance_of(run: ForeignRun, path: Path) -> str:
@@ -40,13 +45,18 @@ def instance_of(run: ForeignRun, path: Path) -> str:
     if _BENCHMARK_ID.fullmatch(stem):
         return stem
     trial = _TRIAL.fullmatch(path.parent.parent.name) if path.parent.name == "agent" else None
-    # Two underscores would be an owner and a repository.
-    words = re.sub("_+", "_", slugged("_".join(masked(run.task).split()[:5]).lower()))
-    slug = slugged(trial["task"]) if trial else words
-    return f"{slug[:40] or 'task'}-{task_sha256(run)[:8]}"
+    if trial is None:
+        return named_by_task(run.task)
+    return f"{slugged(trial['task'])[:40] or 'task'}-{task_sha256(run)[:8]}"
 
 
 def wordless(instance_id: str) -> str:
     """Return an instance's name without its task's first words; a benchmark's stays as it is."""
     found = _NAMED_BY_WORDS.fullmatch(instance_id)
     return instance_id if found is None else f"task-{found['digest']}"
+
+
+def _sha256(task: str) -> str:
+    issue = _ISSUE.search(task)
+    words = " ".join((issue[2] if issue else task).split())
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()

@@ -18,7 +18,9 @@ from pipeline.serving.sim.prefix_cache import PrefixCache
 from pipeline.serving.sim.prompt import PromptEncoder
 from pipeline.serving.sim.recipe import RecipeBook, load_recipes
 from pipeline.serving.sim.speech import Reply, as_tool_call
+from pipeline.serving.sim.stream import EVENTS, stream_of
 
+JSON = "application/json"
 OWNER = "planprune-simulation"
 """`owned_by` of the model: a simulation says that it is one."""
 
@@ -29,7 +31,7 @@ class Response:
 
     status: int
     body: bytes
-    content_type: str = "application/json"
+    content_type: str = JSON
     delay_s: float = 0.0
     never: bool = False
     """The answer is never sent (a hanging server)."""
@@ -110,20 +112,19 @@ class SimService:
         message, finish = self._message(request, body, faults, limit)
         completion = self._encoder.answer_ids(message)[:limit]
         completed = self._completion(request, body, message, finish, prompt, completion)
-        text = json.dumps(completed).encode()
+        text = stream_of(completed, request) if request.get("stream") else _text(completed)
         if "truncated" in faults:
             text = text[: len(text) // 2]
         delay_s = self._delay_s(len(completion)) + self._config.slow_s * ("slow" in faults)
         self.metrics.requests += 1
         self.metrics.busy_s += delay_s
-        return Response(status=200, body=text, delay_s=delay_s)
+        kind = EVENTS if request.get("stream") else JSON
+        return Response(status=200, body=text, content_type=kind, delay_s=delay_s)
 
     def _refuse_unserved(self, request: Mapping[str, Any]) -> None:
         model = request.get("model")
         if model not in (None, self._config.served_name):
             raise BadRequestError(f"The model `{model}` does not exist.", status=404)
-        if request.get("stream"):
-            raise BadRequestError("stream=true is not supported by this simulated server")
         if request.get("n") not in (None, 1):
             raise BadRequestError("n must be 1 on this simulated server")
 
@@ -272,8 +273,12 @@ def _tools_text(request: Mapping[str, Any]) -> str:
     return json.dumps(tools) if tools else ""
 
 
+def _text(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
 def _json(value: object) -> Response:
-    return Response(status=200, body=json.dumps(value).encode())
+    return Response(status=200, body=_text(value))
 
 
 def _error(status: int, message: str) -> Response:
