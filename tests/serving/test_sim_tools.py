@@ -5,12 +5,13 @@ import json
 import pytest
 
 from pipeline.agent.bash_tool import with_focus
+from pipeline.arms.dcp_compress import nudge as compress_nudge
 from pipeline.arms.discard_anytime import nudge
 from pipeline.serving.sim.brain import Question, answer
 from pipeline.serving.sim.recipe import RecipeBook, load_recipes
 from pipeline.serving.sim.sight import read_of, recall_of
 from pipeline.serving.sim.speech import Reply
-from pipeline.serving.sim.view import NUDGE, view_of
+from pipeline.serving.sim.view import COMPRESS_NUDGE, NUDGE, view_of
 from pipeline.views.focus import FOCUS_ARGUMENT
 from tests.serving.sim_world import (
     BASH_TOOL,
@@ -129,6 +130,26 @@ def test_reminded_it_prunes_in_an_ordinary_turn_and_goes_on(book: RecipeBook, re
 
 def test_the_reminder_is_the_one_that_the_arm_gives():
     assert NUDGE in nudge(10)
+    for urges in (False, True):
+        assert COMPRESS_NUDGE in compress_nudge(60_000, urges=urges)
+
+
+@pytest.mark.parametrize("text_mode", [False, True])
+def test_told_that_it_may_it_compresses_all_but_the_newest_outputs(
+    book: RecipeBook, text_mode: bool
+):
+    turns = [(f"ls {k}", numbered(k)) for k in range(1, 7)]
+    turns.append(("ls", f"{numbered(7)}\n{compress_nudge(60_000, urges=False)}"))
+    if text_mode:
+        written = replies(book, history(*turns, text_mode=True))[0].content
+        assert "```mswea_bash_command\ncompress 1 4 " in written
+        return
+    for reply in replies(book, history(*turns), BASH_TOOL):
+        (asked,) = acts([reply], "compress")
+        assert (asked["first"], asked["last"]) == (1, 4)
+        assert "[step " in asked["summary"], "the work can go on from it"
+        assert len(reply.acts) > 1
+    assert not acts(replies(book, history(*turns[:-1]), BASH_TOOL), "compress")
 
 
 # --- the question for a line pruner --------------------------------------------------------------

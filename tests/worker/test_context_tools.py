@@ -18,8 +18,13 @@ ARMS = (
     "arms.recalling.policy.choose=random",
     "+arms.recalling.policy.random_rate=1.0",
     "+arm@arms.anytime=discard_anytime",
+    "+arm@arms.compressing=dcp_compress",
+    "arms.compressing.policy.nudge_from_tokens=2000",
     "analysis.reference=anytime",
 )
+
+
+TOOLS = ("recall", "prune_observations", "compress")
 
 
 def test_pruned_outputs_are_recalled_and_reminders_are_heeded(
@@ -29,19 +34,21 @@ def test_pruned_outputs_are_recalled_and_reminders_are_heeded(
     assert start_worker(layout).wait(120) == 0
     compact(layout)
     used = {
-        t.run["arm"]: [m for m in t.messages if m["tool"] in ("recall", "prune_observations")]
-        for t in all_run_tables(layout)
+        t.run["arm"]: [m for m in t.messages if m["tool"] in TOOLS] for t in all_run_tables(layout)
     }
     assert {m["tool"] for m in used["recalling"]} == {"recall"}
     assert all(m["content"].startswith("<returncode>") for m in used["recalling"])
     assert {m["tool"] for m in used["anytime"]} == {"prune_observations"}
+    assert {m["tool"] for m in used["compressing"]} == {"compress"}
     asked = {i for m in used["anytime"] for i in json.loads(m["command"])["ids"]}
     with open_tables(layout.root) as db:
         files = sorted(layout.table("messages").glob("*.parquet"))
         behaviour = collect(db, files)
         treatments = {t.arm: t for t in treatments_of(db)}
     recalls = behaviour.columns["n_recalls"].tolist()
-    assert sorted(recalls) == [0.0, float(len(used["recalling"]))]
+    assert sorted(recalls) == [0.0, 0.0, float(len(used["recalling"]))]
     assert treatments["anytime"].verdicts["treated"] == 1
     assert 0 < treatments["anytime"].edits["prune"] <= len(asked)
     assert treatments["recalling"].verdicts["treated"] == 1
+    assert treatments["compressing"].verdicts["treated"] == 1
+    assert treatments["compressing"].edits["compress"] > 10

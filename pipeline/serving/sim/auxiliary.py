@@ -25,13 +25,14 @@ def answer(view: View, body: Mapping[str, Any], book: RecipeBook, rng: Random) -
         return Reply(content=rng.choice(choices))
     everything = "\n".join((view.opening, *view.texts))
     if "summar" in everything.lower():
-        return Reply(content=_summary(everything, book), reasoning=thinking(rng, "sum up"))
+        return Reply(content=summary(everything, book), reasoning=thinking(rng, "sum up"))
     if "keep" in everything and (numbers := _NUMBERED_LINE.findall(view.last or everything)):
         return Reply(content=_kept(numbers, rng))
     return Reply(content=_shortened(view.last or view.opening))
 
 
-def _summary(everything: str, book: RecipeBook) -> str:
+def summary(everything: str, book: RecipeBook) -> str:
+    """Return a summary of a history, given as one text, from which the work can go on."""
     recipe = book.find(everything) or UNKNOWN_INSTANCE
     place, turn = marks_in((everything,))
     number = place.step

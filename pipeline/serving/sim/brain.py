@@ -21,6 +21,8 @@ from pipeline.serving.sim.step import Move, Scene, next_move
 from pipeline.serving.sim.view import Listed, View, view_of
 from pipeline.views.focus import FOCUS_ARGUMENT
 
+KEPT_OUTPUTS = 3
+"""The newest outputs, which a compression leaves as they are."""
 _PLAN_VERBS = ("set", "start", "complete", "add", "drop", "rename", "show")
 
 
@@ -98,7 +100,7 @@ def _step(
         may_recall=is_text_mode or "recall" in question.tool_names,
         says_done="task_done" in question.tool_names,
     )
-    move = _with_pruning(next_move(scene), scene)
+    move = _with_compression(_with_pruning(next_move(scene), scene), scene, book)
     mark = move.place.mark(len(recipe.steps), progress.turn)
     reasoning = thinking(rng, move.about)
     if is_text_mode:
@@ -134,9 +136,25 @@ def _with_pruning(move: Move, scene: Scene) -> Move:
     if not ids:
         return move
     prune = Act("prune_observations", {"ids": ids})
+    return _first(prune, move, scene, "drop what is no longer needed")
+
+
+def _with_compression(move: Move, scene: Scene, book: RecipeBook) -> Move:
+    """Return the move after a compression of all but the newest outputs, where it may be made."""
+    numbers = [a.output_id for a in scene.view.actions if a.output_id is not None]
+    old = numbers[:-KEPT_OUTPUTS]
+    if not scene.view.may_compress or len(old) < KEPT_OUTPUTS:
+        return move
+    text = auxiliary.summary("\n".join((scene.view.opening, *scene.view.texts)), book)
+    arguments = {"first": old[0], "last": old[-1], "summary": text}
+    return _first(Act("compress", arguments), move, scene, "sum up what is done")
+
+
+def _first(act: Act, move: Move, scene: Scene, about: str) -> Move:
+    """Return the move with an act before it, or that act alone where one is all that fits."""
     if scene.one_act:
-        return Move(acts=(prune,), place=place, about="drop what is no longer needed")
-    return Move(acts=(prune, *move.acts), place=move.place, about=move.about)
+        return Move(acts=(act,), place=scene.progress.place, about=about)
+    return Move(acts=(act, *move.acts), place=move.place, about=move.about)
 
 
 def _plan_verbs(question: Question, view: View, *, is_text_mode: bool) -> frozenset[str]:

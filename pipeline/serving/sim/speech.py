@@ -73,6 +73,8 @@ def as_block(act: Act) -> str:
         line = f"planctl {_plan_words(act.arguments)}"
     elif act.tool == "prune_observations":
         line = " ".join(("prune_observations", *map(str, act.arguments["ids"])))
+    elif act.tool == "compress":
+        line = " ".join(("compress", *(str(a).replace("\n", "; ") for a in act.arguments.values())))
     elif act.tool == "recall":
         line = f"recall {act.arguments['id']}"
     else:

@@ -31,6 +31,9 @@ NUDGE = "prune_observations with their numbers removes them"
 See docs/methods.md, What people run.
 """
 
+COMPRESS_NUDGE = "compress with the numbers of its first and last output"
+"""Words of the reminder that a stretch of the history may be compressed."""
+
 _STAMP = re.compile(r"\[output (\d+)\]\n")
 _RECALL = re.compile(r"\brecall(?:\(id=| )(\d+)[)`]")
 _LISTED = re.compile(r"^\s*(?:[-*]\s*)?(?:\[(\d+)\]|#(\d+)\b)(.*)$", re.MULTILINE)
@@ -75,6 +78,8 @@ class View:
     """Text of the last message."""
     nudged: bool = False
     """The newest outputs come with a reminder that some may be pruned."""
+    may_compress: bool = False
+    """They come with a reminder that old ones may be compressed."""
 
     @property
     def is_cleanup(self) -> bool:
@@ -104,13 +109,15 @@ def view_of(messages: Sequence[Mapping[str, Any]]) -> View:
         if messages[i].get("role") == "assistant":
             actions.extend(_actions(messages, i))
             newest = i + 1
+    new_texts = [text_of(m.get("content")) for m in messages[newest:]]
     return View(
         opening="\n".join(text_of(m.get("content")) for m in messages[:split]),
         actions=_with_recalled(actions),
         texts=tuple(text_of(m.get("content")) for m in messages[split:]),
         n_turns=sum(1 for m in messages if m.get("role") == "assistant"),
         last=text_of(messages[-1].get("content")) if messages else "",
-        nudged=any(NUDGE in text_of(m.get("content")) for m in messages[newest:]),
+        nudged=any(NUDGE in text for text in new_texts),
+        may_compress=any(COMPRESS_NUDGE in text for text in new_texts),
     )
 
 
@@ -190,6 +197,8 @@ def written_action(block: str, output: str | None = None) -> Action:
     if word == "prune_observations":
         ids = [int(i) for i in rest.split() if i.isdigit()]
         return Action(tool=word, arguments={"ids": ids}, output=output)
+    if word == "compress":
+        return Action(tool=word, arguments={}, output=output)
     if word == "recall" and rest.strip().isdigit():
         return Action(tool=word, arguments={"id": int(rest)}, output=output)
     return Action(tool="bash", command=block, arguments={"command": block}, output=output)
