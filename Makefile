@@ -6,10 +6,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?= sim
-# A folder holds one sweep: another model is another folder.
-RESULTS ?= results/demo$(if $(filter-out sim,$(MODEL)),_$(MODEL))
+AGENT ?=
 MODELS := .cache/models
-SWEEP ?= $(if $(filter smollm2,$(MODEL)),demo_smollm2,demo)
+SWEEP ?= $(if $(filter smollm2%,$(MODEL)),demo_smollm2,demo)
+# A folder holds one sweep: another model or agent is another folder.
+RESULTS ?= results/$(SWEEP:demo_smollm2=demo)$(if $(filter-out sim,$(MODEL)),_$(MODEL))$(AGENT:%=_%)
 PYTEST_WORKERS ?= 2
 
 .PHONY: help setup dev pruner demo test check format test-system test-faults test-pruner test-gpu serve constraints clean
@@ -23,8 +24,8 @@ dev: $(VENV)/.dev ## Make .venv with what tests and checks need too
 
 pruner: $(VENV)/.pruner ## Add the extra `pruner` to .venv (CPU=1: PyTorch's CPU build, found as for `serve`)
 
-demo: $(VENV)/.base $(if $(filter smollm2,$(MODEL)),$(MODELS)/smollm2/config.json) ## Run the main job on the embedded default (MODEL=smollm2: on real weights)
-	@$(BIN)/python -m pipeline.launch +sweep=$(SWEEP) model=$(MODEL) results=$(RESULTS)
+demo: $(VENV)/.base $(if $(filter smollm2%,$(MODEL)),$(MODELS)/smollm2/config.json) ## Run the main job on the embedded default (MODEL=smollm2: on real weights; AGENT=trae; SWEEP=two_agents: two agents x six arms)
+	@$(BIN)/python -m pipeline.launch +sweep=$(SWEEP) model=$(MODEL) $(AGENT:%=agent=%) results=$(RESULTS)
 
 test: $(VENV)/.dev ## Run the default test suite (no Slurm, Apptainer, vLLM or GPU)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q -m "not slurm and not apptainer and not vllm and not gpu"

@@ -13,8 +13,8 @@ OUTPUT = "".join(f"    line {n:>3} of the file, as long as lines usually are\n" 
 """About 4 kB, the size of an output that an agent reads."""
 
 
-def our_run(base_url: str) -> STEP:
-    """Return a function that runs our agent for so many steps."""
+def our_run(base_url: str, scaffold: str = "mini") -> STEP:
+    """Return a function that runs our agent on a scaffold for so many steps."""
     from pipeline.agent.caller import RequestIdentity
     from pipeline.agent.rollout import run_agent
     from pipeline.agent.session import ArmParts, ServedModel, Watch
@@ -26,7 +26,7 @@ def our_run(base_url: str) -> STEP:
     from pipeline.spec.model import ModelSpec
     from pipeline.views.elide import elide
 
-    conf = Path(__file__).resolve().parents[1] / "conf" / "agent" / "mini.yaml"
+    conf = Path(__file__).resolve().parents[1] / "conf" / "agent" / f"{scaffold}.yaml"
     agent = yaml.safe_load(conf.read_text())
     model = ModelSpec(name="waits", kind="endpoint", repo="none", context_length=1_000_000)
     completer = HttpCompleter(model, base_url)
@@ -36,8 +36,9 @@ def our_run(base_url: str) -> STEP:
     class Outputs:
         workdir = "/testbed"
 
-        def execute(self, _command: str, **_: object) -> CommandResult:
-            return CommandResult(output=OUTPUT, returncode=0)
+        def execute(self, command: str, **_: object) -> CommandResult:
+            commit = "rev-parse" in command
+            return CommandResult(output="a" * 40 if commit else OUTPUT, returncode=0)
 
         def upload(self, _data: bytes, _path: str) -> None: ...
 
@@ -106,4 +107,8 @@ def peer_run(base_url: str) -> STEP:
     return run
 
 
+SCAFFOLDS: dict[str, Callable[[str], STEP]] = {
+    "ours": our_run,
+    "ours, trae": lambda base_url: our_run(base_url, "trae"),
+}
 RUNS: dict[str, Callable[[str], STEP]] = {"ours": our_run, "mini-SWE-agent + litellm": peer_run}

@@ -104,8 +104,9 @@ def checked(
             found.append(
                 Problem(
                     code="tally",
-                    sentence=f"the tally of {row.arm} ({row.model}) does not add up to its plan",
+                    sentence=f"the tally of {row.where} does not add up to its plan",
                     model=row.model,
+                    agent=row.agent,
                     arms=(row.arm,),
                     remedy="run ids are repeated in the tables; compact the journals again",
                 )

@@ -145,7 +145,7 @@ def worth_a_look(tally: Sequence[TallyRow]) -> list[Problem]:
     """Count gradings that somebody should look at, by arm: none is wrong for that."""
     found = []
     for code, column, what, remedy in _LOOK_AT:
-        by_arm = {f"{row.arm} ({row.model})": int(getattr(row, column)) for row in tally}
+        by_arm = {row.where: int(getattr(row, column)) for row in tally}
         if not sum(by_arm.values()):
             continue
         arms = ", ".join(f"{n:,} of {arm}" for arm, n in by_arm.items() if n)

@@ -17,8 +17,9 @@ def wall_limit(tally: Sequence[TallyRow]) -> list[Problem]:
         Problem(
             code="wall_limit",
             model=row.model,
+            agent=row.agent,
             arms=(row.arm,),
-            sentence=f"the wall limit ended {row.limit_time} of {row.done} runs of {row.arm}",
+            sentence=f"the wall limit ended {row.limit_time} of {row.done} runs of {row.where}",
             remedy="raise agent.wall_limit_s and run them again: arms with slow calls lose by it",
         )
         for row in tally
@@ -27,9 +28,10 @@ def wall_limit(tally: Sequence[TallyRow]) -> list[Problem]:
 
 
 def window_limit(tally: Sequence[TallyRow], *, blocks: bool) -> Iterator[Problem]:
-    """Yield, by model, a window that ended runs of one arm more often than runs of another."""
-    for model in dict.fromkeys(row.model for row in tally):
-        arms = sorted((r for r in tally if r.model == model and r.done), key=_window_share)
+    """Yield, by model and agent, a window that ended runs of one arm more often than of another."""
+    for model, agent in dict.fromkeys((row.model, row.agent) for row in tally):
+        own = (r for r in tally if (r.model, r.agent) == (model, agent) and r.done)
+        arms = sorted(own, key=_window_share)
         if arms and _window_share(arms[-1]) - _window_share(arms[0]) > MAX_LIMIT_SHARE:
             most, least = (
                 f"{row.endings[_LIMIT_CONTEXT]} of {row.done} runs of {row.arm}"
@@ -38,7 +40,8 @@ def window_limit(tally: Sequence[TallyRow], *, blocks: bool) -> Iterator[Problem
             yield Problem(
                 code="window",
                 model=model,
-                sentence=f"the window of {model} ended {most}, but {least}",
+                agent=agent,
+                sentence=f"the window of {model} ({agent}) ended {most}, but {least}",
                 remedy="raise the model's context_length and run them again; where the window is "
                 "what is studied, plan for it: analysis.window_may_bind=true",
                 blocks=blocks,

@@ -74,7 +74,7 @@ SELECT run_id FROM grades WHERE instance_id IN (SELECT instance_id FROM grades
     "WHERE TRY(json_extract_string(extra, '$.treatment.edits')) <> '{}'",
     "pruner_errors": "SELECT run_id FROM done WHERE n_pruner_errors > 0",
 }
-"""Problem to the runs that it counts, of all models and arms."""
+"""Problem to the runs that it counts, of all models, agents and arms."""
 
 
 def shrunk_prompts(connection: duckdb.DuckDBPyConnection) -> Iterator[Problem]:
@@ -107,13 +107,14 @@ def with_runs(
 def _run_ids(
     connection: duckdb.DuckDBPyConnection, query: str, of: Problem | None = None
 ) -> tuple[str, ...]:
-    """Return the runs of a query, in order; those of the models and arms that a problem is of."""
+    """Return the runs of a query, in order; those of whom a problem is of."""
     if of is not None:
         query = f"""
-SELECT run_id FROM ({query}) JOIN (SELECT run_id, model, arm FROM plan UNION
-  SELECT run_id, model, arm FROM runs) USING (run_id)
-WHERE $model IN ('', model) AND (len($arms) = 0 OR list_contains($arms, arm))"""
-    values = {} if of is None else {"model": of.model, "arms": list(of.arms)}
+SELECT run_id FROM ({query}) JOIN (SELECT run_id, model, agent, arm FROM plan UNION
+  SELECT run_id, model, agent, arm FROM runs) USING (run_id)
+WHERE $model IN ('', model) AND $agent IN ('', agent)
+  AND (len($arms) = 0 OR list_contains($arms, arm))"""
+    values = {} if of is None else {"model": of.model, "agent": of.agent, "arms": list(of.arms)}
     rows = connection.execute(
         f"SELECT DISTINCT run_id FROM ({query}) ORDER BY 1", values
     ).fetchall()

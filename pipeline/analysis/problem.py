@@ -14,6 +14,8 @@ class Problem:
     """False: a note that every reader should see, which refuses nothing."""
     model: str = ""
     """Whose runs it counts; empty: every model's."""
+    agent: str = ""
+    """Whose runs it counts; empty: every agent's."""
     arms: tuple[str, ...] = ()
     """Whose runs it counts; empty: every arm's."""
     runs: tuple[str, ...] = ()

@@ -144,6 +144,7 @@ def tally_rows(study: Study) -> list[Row]:
     return [
         {
             "model": row.model,
+            "agent": row.agent,
             "arm": row.arm,
             "planned": row.planned,
             **row.endings,
@@ -171,6 +172,7 @@ def treatment_rows(study: Study) -> list[Row]:
     return [
         {
             "model": t.model,
+            "agent": t.agent,
             "arm": t.arm,
             "n_runs": t.n_runs,
             "never_treated": t.never_treated,
@@ -189,6 +191,7 @@ def budget_rows(study: Study) -> list[Row]:
     return [
         {
             "model": t.model,
+            "agent": t.agent,
             "arm": t.arm,
             "measure": b.measure,
             "parameter": b.parameter,

@@ -38,6 +38,7 @@ from pipeline.analysis.gate import Gate, InvalidSweepError, checked
 from pipeline.analysis.gate_ended import ended_early
 from pipeline.analysis.gate_runs import with_runs
 from pipeline.analysis.grid import Cell, MatchedContrast, grid_cells, matched_contrasts
+from pipeline.analysis.grid_results import GridRow, cheaper_sentences, grid_results
 from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
@@ -89,6 +90,10 @@ class GroupStudy:
     """Instances of which some run looked at other commits or used the network."""
     matched: Sequence[MatchedContrast]
     """Matched contrasts within a grid of deletion arms; empty without one."""
+    grid: Sequence[GridRow]
+    """The results of a grid of deletion arms; empty without one."""
+    cheaper: Sequence[str]
+    """How many of the grid's configurations cost less, by price list."""
     without_leaks: Sequence[Contrast]
     """The contrasts again, without those instances; empty where there are none or no others."""
 
@@ -285,6 +290,8 @@ def _group_study(
                 **{f"cost_{name}": costs for name, costs in priced.by_instance.items()},
             },
         ),
+        grid=grid_results(contrasts, cells),
+        cheaper=cheaper_sentences(contrasts, cells),
         without_leaks=contrasts_of(clean, plan, reference=reference, draws=draws)
         if some_left
         else (),

@@ -15,6 +15,7 @@ class TallyRow:
     """Where one arm's planned runs went. `endings` adds up to `planned`, `grades` to `done`."""
 
     model: str
+    agent: str
     arm: str
     planned: int
     endings: dict[str, int]
@@ -30,6 +31,11 @@ class TallyRow:
     """Graded patches that change how tests are run."""
 
     @property
+    def where(self) -> str:
+        """The arm with its model and agent, for sentences."""
+        return f"{self.arm} ({self.model}, {self.agent})"
+
+    @property
     def adds_up(self) -> bool:
         """True where every planned run is in exactly one place."""
         return sum(self.endings.values()) == self.planned and sum(self.grades.values()) == self.done
@@ -37,11 +43,11 @@ class TallyRow:
 
 _TALLY = """
 WITH wanted AS (
-  SELECT run_id, model, arm FROM plan
+  SELECT run_id, model, agent, arm FROM plan
   UNION ALL
-  SELECT run_id, model, arm FROM runs WHERE (SELECT count(*) FROM plan) = 0
+  SELECT run_id, model, agent, arm FROM runs WHERE (SELECT count(*) FROM plan) = 0
 )
-SELECT w.model, w.arm, coalesce(r.failure_class, 'not run') AS ending,
+SELECT w.model, w.agent, w.arm, coalesce(r.failure_class, 'not run') AS ending,
   CASE WHEN r.run_id IS NULL OR r.failure_class LIKE 'infra%' THEN NULL
        WHEN g.run_id IS NULL THEN 'ungraded'
        WHEN coalesce(g.patch_sha256, '') <> coalesce(r.patch_sha256, '') THEN 'stale'
@@ -55,21 +61,21 @@ GROUP BY ALL ORDER BY ALL
 
 
 def tally_of(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
-    """Return one row for each model and arm, in order."""
+    """Return one row for each model, agent and arm, in order."""
     planned = (
         connection.execute(
-            "SELECT model, arm, count(*) FROM plan GROUP BY ALL ORDER BY ALL"
+            "SELECT model, agent, arm, count(*) FROM plan GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         or connection.execute(
-            "SELECT model, arm, count(*) FROM runs GROUP BY ALL ORDER BY ALL"
+            "SELECT model, agent, arm, count(*) FROM runs GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     )
     cells = connection.execute(_TALLY).fetchall()
     rows = []
-    for model, arm, n_planned in planned:
+    for model, agent, arm, n_planned in planned:
         endings, grades = dict.fromkeys(ENDINGS, 0), dict.fromkeys(GRADES, 0)
         loops = no_status = test_settings = 0
-        own = (cell[2:] for cell in cells if cell[:2] == (model, arm))
+        own = (cell[3:] for cell in cells if cell[:3] == (model, agent, arm))
         for ending, grade, n, n_loops, n_no_status, n_test_settings in own:
             endings[ending] = endings.get(ending, 0) + n
             loops += n_loops
@@ -80,6 +86,7 @@ def tally_of(connection: duckdb.DuckDBPyConnection) -> list[TallyRow]:
         rows.append(
             TallyRow(
                 model=model,
+                agent=agent,
                 arm=arm,
                 planned=n_planned,
                 endings=endings,

@@ -55,6 +55,7 @@ class ArmTreatment:
     """What became of one arm's treatment in its finished runs."""
 
     model: str
+    agent: str
     arm: str
     verdicts: Mapping[str, int]
     """Every one of `VERDICTS` to its runs."""
@@ -91,14 +92,16 @@ class ArmTreatment:
 
 
 def treatments_of(connection: duckdb.DuckDBPyConnection) -> list[ArmTreatment]:
-    """Return one row for each model and arm with finished runs, in order."""
+    """Return one row for each model, agent and arm with finished runs, in order."""
     values = ", ".join(_ACHIEVED.values())
-    query = f"SELECT model, arm, extra, {values} FROM done ORDER BY model, arm, run_id"
-    found: dict[tuple[str, str], list[_Seen]] = {}
-    for model, arm, extra, *achieved in connection.execute(query).fetchall():
+    query = (
+        f"SELECT model, agent, arm, extra, {values} FROM done ORDER BY model, agent, arm, run_id"
+    )
+    found: dict[tuple[str, str, str], list[_Seen]] = {}
+    for model, agent, arm, extra, *achieved in connection.execute(query).fetchall():
         by_measure = dict(zip(_ACHIEVED, achieved, strict=True))
-        found.setdefault((model, arm), []).append(_Seen(_facts(extra), by_measure))
-    return [_counted(model, arm, runs) for (model, arm), runs in found.items()]
+        found.setdefault((model, agent, arm), []).append(_Seen(_facts(extra), by_measure))
+    return [_counted(*whose, runs) for whose, runs in found.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def _facts(extra: str | None) -> Mapping[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _counted(model: str, arm: str, runs: Sequence[_Seen]) -> ArmTreatment:
+def _counted(model: str, agent: str, arm: str, runs: Sequence[_Seen]) -> ArmTreatment:
     verdicts, edits = dict.fromkeys(VERDICTS, 0), Counter[str]()
     judged = failed = 0
     for run in runs:
@@ -128,6 +131,7 @@ def _counted(model: str, arm: str, runs: Sequence[_Seen]) -> ArmTreatment:
         failed += treatment.get("n_pruner_errors") or 0
     return ArmTreatment(
         model=model,
+        agent=agent,
         arm=arm,
         verdicts=verdicts,
         edits=dict(edits),
@@ -175,12 +179,13 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
     found = []
     for t in treatments:
         untreated, unexpected = t.verdicts["untreated"], t.verdicts["unexpected"]
-        where = f"arm {t.arm} ({t.model})"
+        where = f"arm {t.arm} ({t.model}, {t.agent})"
         if untreated:
             found.append(
                 Problem(
                     code="untreated_arm" if t.is_untreated else "untreated_runs",
                     model=t.model,
+                    agent=t.agent,
                     arms=(t.arm,),
                     sentence=f"{where}: in {untreated} of {t.n_runs} runs its trigger fired and no "
                     "edit was made",
@@ -194,6 +199,7 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
                 Problem(
                     code="pruner_errors",
                     model=t.model,
+                    agent=t.agent,
                     arms=(t.arm,),
                     sentence=f"{where}: its line pruner failed on {t.n_pruner_errors} of "
                     f"{t.n_judged} outputs, which were shown whole",
@@ -209,6 +215,7 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
                 Problem(
                     code="treated_baseline",
                     model=t.model,
+                    agent=t.agent,
                     arms=(t.arm,),
                     sentence=f"{where} is to show everything, and edits were made "
                     f"({t.edits_sentence})",
@@ -220,6 +227,7 @@ def mistreated(treatments: Sequence[ArmTreatment], baseline_arms: Sequence[str])
                 Problem(
                     code="unexpected_edits",
                     model=t.model,
+                    agent=t.agent,
                     arms=(t.arm,),
                     sentence=f"{where}: {unexpected} of {t.n_runs} runs were shown edits that the "
                     "arm's policy, run again, does not make",

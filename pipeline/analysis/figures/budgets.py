@@ -50,7 +50,7 @@ def budget_points(treatments: Sequence[ArmTreatment], group: Group) -> BudgetPoi
     asked = {
         t.arm: t.budgets[0]
         for t in treatments
-        if t.budgets and t.model == group.model and t.arm in group.arms
+        if t.budgets and (t.model, t.agent) == (group.model, group.agent) and t.arm in group.arms
     }
     measures = {budget.measure for budget in asked.values()}
     if len(measures) != 1:

@@ -86,6 +86,12 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "noise": study.noise,
         "noise_sentence": wording.noise_sentence(study.reference, study.noise[study.reference]),
         "matched": study.matched,
+        "agent": group.agent,
+        "grid": study.grid,
+        "cheaper": study.cheaper,
+        "grid_prices": next(
+            (c.caching_cost.prices for c in study.contrasts if c.caching_cost is not None), ""
+        ),
         "decisions": study.decisions,
         "forks": study.forks,
         "matched_outcomes": _MATCHED_OUTCOMES,

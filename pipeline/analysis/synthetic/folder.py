@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,18 @@ def _planned(
 ) -> list[PlannedRun]:
     runs: list[PlannedRun] = []
     names = list(sweep.arms)
-    for model in sweep.models:
+    for model, agent in product(sweep.models, sweep.agents):
+        # The names of a sweep with one agent are older than sweeps with two.
+        cell = model if len(sweep.agents) == 1 else f"{model}-{agent}"
         for seed in sweep.seeds:
             for instance_id, repo in zip(instances.ids, instances.repos, strict=True):
-                block = f"{instance_id}-{model}-s{seed}-p1"
+                block = f"{instance_id}-{cell}-s{seed}-p1"
                 runs += (
                     PlannedRun(
-                        run_id=f"{instance_id}-{model}-{names[i]}-s{seed}",
+                        run_id=f"{instance_id}-{cell}-{names[i]}-s{seed}",
                         block_id=block, position=0, phase=1, benchmark="synthetic",
-                        instance_id=instance_id, repo=repo, model=model, agent="synthetic",
-                        arm=names[i], seed=seed, cell_digest=f"{model}-{names[i]}-{seed}",
+                        instance_id=instance_id, repo=repo, model=model, agent=agent,
+                        arm=names[i], seed=seed, cell_digest=f"{cell}-{names[i]}-{seed}",
                         row_sha256=digest_of(instance_id), evidence="synthetic",
                     )
                     for i in rng.permutation(len(names))
@@ -115,6 +118,7 @@ def _batch_of(planned: list[PlannedRun], instances: Instances) -> RunBatch:
         instance=np.array([index[p.instance_id] for p in planned]),
         arm=[p.arm for p in planned],
         model=[p.model for p in planned],
+        agent=[p.agent for p in planned],
         seed=np.array([p.seed for p in planned]),
         block_ids=[p.block_id for p in planned],
     )
@@ -174,7 +178,7 @@ def _run_columns(
         "instance_id": [instances.ids[i] for i in batch.instance],
         "repo": [instances.repos[i] for i in batch.instance],
         "model": batch.model,
-        "agent": ["synthetic"] * n,
+        "agent": batch.agent,
         "arm": batch.arm,
         "seed": batch.seed,
         "block_id": batch.block_ids,
@@ -310,21 +314,15 @@ def _lock(sweep: SyntheticSweep, instances: Instances, plan: AnalysisPlan | None
     """Return a lock that says what was made up, in the words of a real one."""
     plan = plan or AnalysisPlan(reference=sweep.reference, prespecified_seed=sweep.seeds[0])
     model = {"kind": "endpoint", "repo": "planprune/synthetic"}
+    kinds = ("system", "instance", "observation", "format_error")
+    templates = {f"{kind}_template": "-" for kind in kinds}
     spec = parsed(
         SweepSpec,
         {
             "name": "synthetic",
             "benchmark": {"name": "synthetic"},
             "models": {name: {"name": name, **model} for name in sweep.models},
-            "agents": {
-                "synthetic": {
-                    "name": "synthetic",
-                    **dict.fromkeys(
-                        ("system_template", "instance_template", "observation_template",
-                         "format_error_template"), "-"
-                    ),
-                },
-            },
+            "agents": {name: {"name": name, **templates} for name in sweep.agents},
             "arms": {
                 name: {"name": name, "policy": {"kind": arm.policy, **arm.parameters}}
                 for name, arm in sweep.arms.items()

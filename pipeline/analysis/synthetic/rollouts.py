@@ -28,6 +28,7 @@ class RunBatch:
     """Index into `Instances`."""
     arm: list[str]
     model: list[str]
+    agent: list[str]
     seed: IntArray
     block_ids: list[str]
 

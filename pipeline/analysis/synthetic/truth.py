@@ -59,6 +59,7 @@ class SyntheticSweep:
     n_instances: int
     seeds: tuple[int, ...] = (0, 1, 2)
     models: tuple[str, ...] = ("synthetic",)
+    agents: tuple[str, ...] = ("synthetic",)
     arms: Mapping[str, ArmTruth] = field(default_factory=lambda: dict(FOUNDING_ARMS))
     reference: str = "full_history"
     mean_steps: float = 75.0
@@ -75,7 +76,13 @@ class SyntheticSweep:
     @property
     def n_runs(self) -> int:
         """Runs that the sweep plans."""
-        return self.n_instances * len(self.seeds) * len(self.models) * len(self.arms)
+        return (
+            self.n_instances
+            * len(self.seeds)
+            * len(self.models)
+            * len(self.agents)
+            * len(self.arms)
+        )
 
 
 def sized(
