@@ -2,7 +2,7 @@
 
     python -m benchmarks.splice_speed [TRAJECTORIES] [--model smollm2] [--turns 16] [--runs 1]
         [--arms observation_mask plan_prune] [--keep-turns 4] [--output-chars 800]
-        [--modes none prefix splice]
+        [--modes none prefix splice] [--count-only]
 
 Needs .venv-vllm and the model (`make serve CPU=1`, containers/make_test_models.sh). Each view that
 an arm would have sent over the first turns of a recording becomes a request for one token, so that
@@ -10,10 +10,12 @@ the time of an answer is that of its first token: without any reuse (`none`), wi
 cache (`prefix`), spliced (`splice`), in turn at every step. Long outputs are cut for every mode, so
 that the window of a small model holds them. Processor seconds are of the server's processes;
 `saved` is the share of the edits' prefill, which is what the prefix cache computes of text that was
-sent before.
+sent before. `--count-only` asks no server: the same plans on the ids of Qwen's tokenizer, for whole
+runs, with blocks of 32 tokens; nothing is timed.
 """
 
 import argparse
+import json
 import os
 import tempfile
 from collections import defaultdict
@@ -27,7 +29,8 @@ from pipeline.protocols import ChatRequest
 from pipeline.replaying.replay import Replayer, ReplaySettings
 from pipeline.serving.client import HttpCompleter
 from pipeline.serving.splice.client import SplicedCompleter, SpliceRule
-from pipeline.serving.splice.matching import surviving_pieces
+from pipeline.serving.splice.matching import planned_pieces
+from pipeline.serving.tokens import QwenTokens
 from pipeline.sessions.recordings import counter_named, recordings
 from pipeline.views.shown import shown_content
 from pipeline.views.walk import Growing, PlainView
@@ -35,6 +38,8 @@ from tests.system import splice_site
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTER = "chars/3.6"
+BLOCK = 32
+HEAD = "<|im_start|>assistant\n"
 
 
 def main():
@@ -49,8 +54,13 @@ def main():
     parser.add_argument("--keep-turns", type=int, default=4)
     parser.add_argument("--output-chars", type=int, default=800)
     parser.add_argument("--modes", nargs="+", default=["none", "prefix", "splice"])
+    parser.add_argument("--count-only", action="store_true")
     options = parser.parse_args()
-    files = sorted(options.trajectories.rglob("*.traj.json"))[: options.runs]
+    folder = options.trajectories
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*.traj.json"))[: options.runs]
+    if options.count_only:
+        count_all(files, options)
+        return
     spec = splice_site.model(options.model)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -63,6 +73,53 @@ def main():
                 steps = list(views(cut(recording, options), arm(name, options), options))
                 measure(spec, server, f"{name}.{path.stem}", steps, options.modes, tally)
             report(name, tally, options)
+
+
+def count_all(files, options):
+    options.model, options.modes = "Qwen's tokenizer", ["none", "prefix", "splice"]
+    tokenizer = QwenTokens()
+    for name in options.arms:
+        tally = defaultdict(lambda: defaultdict(float))
+        for path in files:
+            (recording,) = recordings(path, COUNTER)
+            steps = views(cut(recording, options), arm(name, options), options)
+            last, shown = [], set()
+            for messages in steps:
+                ids = tokenizer._ids("".join(rendered(m) for m in messages) + HEAD)
+                count(ids, last, tally)
+                count_edit(len(ids), messages, shown, tally["edits"])
+                last = ids
+        report(name, tally, options)
+
+
+def rendered(message):
+    chat = json.loads(message)
+    return f"<|im_start|>{chat['role']}\n{chat['content']}<|im_end|>\n"
+
+
+def count(ids, last, tally):
+    """Add what a prompt takes: its answer is not known, and not among what was sent."""
+    plan = planned_pieces(last, ids)
+    prefix = plan[0].n - plan[0].n % BLOCK
+    moved = sum(piece.n for piece in plan[1:])
+    computed = {
+        "none": len(ids),
+        "prefix": len(ids) - prefix,
+        "splice": len(ids) - plan[0].n - moved,
+    }
+    for mode, n_tokens in computed.items():
+        tally[mode]["prompt"] += len(ids)
+        tally[mode]["computed"] += max(n_tokens, 1)
+    tally["splice"]["rotated"] += moved
+
+
+def count_edit(n_tokens, messages, shown, edits):
+    """Add a step's text that no message showed before, by its share of the prompt's characters."""
+    new = [text for place, text in enumerate(messages) if (place, text) not in shown]
+    edits["new"] += n_tokens * sum(map(len, new)) / sum(map(len, messages))
+    edits["steps"] += any((place, messages[place]) not in shown for place in {p for p, _ in shown})
+    edits["calls"] += 1
+    shown |= set(enumerate(messages))
 
 
 def arm(name, options):
@@ -110,7 +167,7 @@ def measure(spec, server, run, steps, modes, tally):
         HttpCompleter(spec, server.base_url), server.base_url, spec.request_name, run=run, rule=rule
     )
     senders = {"none": plain, "prefix": plain, "splice": spliced}
-    last = []
+    shown = set()
     for number, messages in enumerate(steps):
         for mode in modes:
             salt = f"{mode}.{run}" + (f".{number}" if mode == "none" else "")
@@ -126,12 +183,7 @@ def measure(spec, server, run, steps, modes, tally):
             row["prompt"] += reply.prompt_tokens
             row["computed"] += reply.prompt_tokens - (reply.cached_tokens or 0)
             row["rotated"] += reply.rotated_tokens or 0
-        ids = list(reply.prompt_token_ids)
-        pieces = surviving_pieces(last, ids)
-        tally["edits"]["new"] += len(ids) - sum(piece.n for piece in pieces)
-        tally["edits"]["steps"] += len(pieces) > 1
-        tally["edits"]["calls"] += 1
-        last = ids
+        count_edit(reply.prompt_tokens, messages, shown, tally["edits"])
     spliced.close()
 
 
@@ -164,7 +216,7 @@ def report(name, tally, options):
         row = tally[mode]
         saved = f"{(base - row['computed']) / wasted:.0%}" if wasted else ""
         counts = " | ".join(f"{row[key]:.0f}" for key in ("prompt", "computed", "rotated"))
-        times = f"{row['first_token_s']:.1f} | {row['cpu_s']:.1f}"
+        times = "| " if options.count_only else f"{row['first_token_s']:.1f} | {row['cpu_s']:.1f}"
         print(f"| {mode} | {counts} | {times} | {saved} |", flush=True)
 
 

@@ -72,7 +72,7 @@ def request(messages: Sequence[dict[str, Any]], salt: str, **changes: Any) -> Ch
         "messages": [json.dumps(message).encode() for message in messages],
         "seed": 1,
         "temperature": 0.0,
-        "max_tokens": 24,
+        "max_tokens": 8,
         "cache_salt": salt,
         "extra": {"structured_outputs": None, "top_p": 1.0, "seed": None},
     }

@@ -23,6 +23,7 @@ from pipeline.serving.server import VllmServer
 from pipeline.spec.model import ModelSpec
 from tests.system import splice_site, vllm_site
 from tests.system.splice_site import history, request, splicing, work
+from tests.system.test_vllm_rollout import launch, rows
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -103,7 +104,7 @@ def test_where_nothing_was_edited_answers_are_those_without_splicing(
     assert [r.content for r in plain] == [r.content for r in alone[:2]]
 
 
-def test_six_runs_at_once_get_what_each_gets_alone(
+def test_four_runs_at_once_get_what_each_gets_alone(
     alone: list[ChatReply], model: ModelSpec, server: VllmServer
 ) -> None:
     def one(n: int) -> list[ChatReply]:
@@ -112,8 +113,8 @@ def test_six_runs_at_once_get_what_each_gets_alone(
         completer.close()
         return replies
 
-    with ThreadPoolExecutor(6) as pool:
-        runs = list(pool.map(one, range(6)))
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(one, range(4)))
     for replies in runs:
         assert [r.content for r in replies] == [r.content for r in alone]
         assert [r.rotated_tokens for r in replies][2:] == [r.rotated_tokens for r in alone][2:]
@@ -123,13 +124,13 @@ def test_a_run_that_is_preempted_while_it_answers_says_the_same(
     model: ModelSpec, server: VllmServer
 ) -> None:
     """Two prompts fit the cache, and their answers do not."""
-    extra = {"structured_outputs": None, "seed": None, "ignore_eos": True, "min_tokens": 110}
+    extra = {"structured_outputs": None, "seed": None, "ignore_eos": True, "min_tokens": 90}
 
     def one(name: str, meet: Barrier) -> str:
         completer = splicing(model, server, name)
         whole_run(completer, name, TURNS[:3], max_tokens=4)
         meet.wait()
-        asked = request(history(5, (0, 1)), name, max_tokens=110, extra=extra)
+        asked = request(history(5, (0, 1)), name, max_tokens=90, extra=extra)
         reply = completer.complete(asked)
         completer.close()
         assert reply.rotated_tokens
@@ -225,3 +226,31 @@ def test_keys_of_the_first_layer_are_those_computed_at_their_new_place(
     assert rotated["layer0_value_max"] == 0
     assert unmoved["layer0_key_max"] > 0.1 * unmoved["key_scale"]
     assert rotated["kl"] < 0.1
+
+
+def test_a_sweep_keeps_what_the_splicing_arm_reused_beside_one_that_does_not(
+    tmp_path: Path, require: Callable[..., None]
+) -> None:
+    require("vllm", vllm_site.found("tiny"), remedy=vllm_site.REMEDY)
+    results = tmp_path / "results"
+    launch(
+        results,
+        "demo",
+        10,
+        *vllm_site.overrides("tiny"),
+        "model.serve.splice_store_gib=1",
+        f"model.serve.env={{PYTHONPATH: '{vllm_site.CHECKOUT}'}}",
+        *("~arms.sham_cleanup", "~arms.no_plan", "~arms.plan_prune"),
+        *("+arm@arms.mask=observation_mask", "arms.mask.policy.keep_last_turns=1"),
+        *("+arm@arms.spliced=observation_mask", "arms.spliced.policy.keep_last_turns=1"),
+        "arms.spliced.cache=splice",
+    )
+    runs = {run["arm"]: run for run in rows(results, "runs")}
+    assert not [r for r in runs.values() if str(r["failure_class"]).startswith("infra")]
+    kinds = ("reused_tokens", "rotated_tokens", "recomputed_tokens")
+    assert [runs["mask"][kind] for kind in kinds] == [None] * 3
+    told = [int(str(runs["spliced"][kind])) for kind in kinds]
+    assert sum(told) == runs["spliced"]["input_tokens"]
+    assert told[1] > 0
+    report = (results / "report" / "report.html").read_text()
+    assert "<code>cache: splice</code>" in report
