@@ -236,13 +236,13 @@ def test_a_sweep_keeps_what_the_splicing_arm_reused_beside_one_that_does_not(
     launch(
         results,
         "demo",
-        10,
+        14,
         *vllm_site.overrides("tiny"),
         "model.serve.splice_store_gib=1",
         f"model.serve.env={{PYTHONPATH: '{vllm_site.CHECKOUT}'}}",
         *("~arms.sham_cleanup", "~arms.no_plan", "~arms.plan_prune"),
-        *("+arm@arms.mask=observation_mask", "arms.mask.policy.keep_last_turns=1"),
-        *("+arm@arms.spliced=observation_mask", "arms.spliced.policy.keep_last_turns=1"),
+        *("+arm@arms.mask=observation_mask", "arms.mask.policy.keep_last_turns=3"),
+        *("+arm@arms.spliced=observation_mask", "arms.spliced.policy.keep_last_turns=3"),
         "arms.spliced.cache=splice",
     )
     runs = {run["arm"]: run for run in rows(results, "runs")}
