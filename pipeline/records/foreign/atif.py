@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.plural import plural
 from pipeline.records.failure import FailureClass
+from pipeline.records.foreign.counts import tokens
 from pipeline.records.foreign.endings import Ending
 from pipeline.records.foreign.history import History, Usage, text_of
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -146,16 +147,19 @@ class _Reader:
 def _usage(step: Mapping[str, Any], agent: str) -> Usage:
     metrics = _mapping(step.get("metrics"))
     extra = _mapping(metrics.get("extra"))
-    written = next((extra[name] for name in _WRITTEN if isinstance(extra.get(name), int)), None)
-    prompt = metrics.get("prompt_tokens")
-    if agent == "opencode" and isinstance(prompt, int) and "cache_write_tokens" in extra:
+    known = (tokens(extra, name) for name in _WRITTEN)
+    written = next((count for count in known if count is not None), None)
+    prompt = tokens(metrics, "prompt_tokens")
+    if agent == "opencode" and prompt is not None and "cache_write_tokens" in extra:
         prompt += written or 0
     return Usage(
         prompt=prompt,
-        cached=metrics.get("cached_tokens"),
+        cached=tokens(metrics, "cached_tokens"),
         written=written,
-        completion=metrics.get("completion_tokens"),
-        reasoning=extra.get("reasoning_tokens", extra.get("reasoning_output_tokens")),
+        completion=tokens(metrics, "completion_tokens"),
+        reasoning=tokens(
+            extra, "reasoning_tokens" if "reasoning_tokens" in extra else "reasoning_output_tokens"
+        ),
         model=step.get("model_name"),
     )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plural import plural
+from pipeline.records.foreign.counts import counts_in, tokens
 from pipeline.records.foreign.history import History, Usage
 from pipeline.records.foreign.jsonl import objects_in
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -36,6 +37,8 @@ _KEPT = _LINKS | {
 _REPLY = re.compile(rb'"id":\s*"(msg_\w+)"')
 _FORKED = b'"forkedFrom":'
 
+_NO_MODEL = "<synthetic>"
+"""In place of a model's name: the tool wrote the reply itself, as when a request failed."""
 _PLACEHOLDER_SHARE = 0.5
 """An output count below this share of the text's own tokens was never filled in."""
 
@@ -86,7 +89,8 @@ def run_from_claude_code(
         elsewhere = key[0] in billed_elsewhere
         estimated += _take_reply(history, usages[key], blocks_of[key], elsewhere=elsewhere)
     for key, entry in usages.items():
-        if key not in taken and key[0] not in billed_elsewhere:
+        is_call = entry["message"].get("model") != _NO_MODEL
+        if is_call and key not in taken and key[0] not in billed_elsewhere:
             history.bill_aside(_usage(entry), started_at=entry.get("timestamp"))
     _note(history, estimated)
     first = next((e for e in main if e["type"] == "assistant"), {})
@@ -164,7 +168,7 @@ def _conversation(entries: Sequence[Entry], lines: Sequence[Entry]) -> list[Entr
         at = by_uuid.get(at.get("parentUuid") or at.get("logicalParentUuid") or "")
     replies = {_key(e) for e in talk if e["uuid"] in path and e["type"] == "assistant"}
     blocks = [e for e in talk if e["type"] == "assistant" and _key(e) in replies]
-    asked = {str(b["id"]) for e in blocks for b in _blocks(e) if b.get("type") == "tool_use"}
+    asked = {str(b.get("id")) for e in blocks for b in _blocks(e) if b.get("type") == "tool_use"}
     chosen = {e["uuid"]: e for e in blocks}
     for entry in talk:
         if entry["type"] == "user" and (entry["uuid"] in path or _answers(entry) & asked):
@@ -177,7 +181,9 @@ def _take_reply(
 ) -> bool:
     """Add a call and its reply; return whether its output had to be estimated."""
     usage = _usage(entry)
-    history.bill(usage, started_at=entry.get("timestamp"), elsewhere=elsewhere)
+    is_call = usage.model != _NO_MODEL
+    if is_call:
+        history.bill(usage, started_at=entry.get("timestamp"), elsewhere=elsewhere)
     history.reply(
         _texts(blocks, "text"),
         reasoning=_joined(blocks, "thinking"),
@@ -185,7 +191,7 @@ def _take_reply(
         at=entry.get("timestamp"),
     )
     written = history.messages[-1].n_tokens + history.messages[-1].reasoning_tokens
-    if elsewhere or (usage.completion or 0) >= written * _PLACEHOLDER_SHARE:
+    if not is_call or elsewhere or (usage.completion or 0) >= written * _PLACEHOLDER_SHARE:
         return False
     history.bill_again(replace(usage, completion=written))
     return True
@@ -222,15 +228,15 @@ def _usages(entries: Iterable[Entry]) -> dict[CallKey, Entry]:
 
 
 def _output_of(entry: Entry) -> int:
-    return (entry["message"].get("usage") or {}).get("output_tokens") or 0
+    return tokens(counts_in(entry["message"].get("usage")), "output_tokens") or 0
 
 
 def _usage(entry: Entry) -> Usage:
-    usage = entry["message"].get("usage") or {}
-    fresh, read = usage.get("input_tokens"), usage.get("cache_read_input_tokens")
-    split = usage.get("cache_creation") or {}
-    short, long = (split.get(f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h"))
-    written = usage.get("cache_creation_input_tokens")
+    usage = counts_in(entry["message"].get("usage"))
+    fresh, read = (tokens(usage, n) for n in ("input_tokens", "cache_read_input_tokens"))
+    split = counts_in(usage.get("cache_creation"))
+    short, long = (tokens(split, f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h"))
+    written = tokens(usage, "cache_creation_input_tokens")
     if written is None and split:
         written = (short or 0) + (long or 0)
     return Usage(
@@ -238,7 +244,7 @@ def _usage(entry: Entry) -> Usage:
         cached=read,
         written=written,
         written_1h=long,
-        completion=usage.get("output_tokens"),
+        completion=tokens(usage, "output_tokens"),
         model=entry["message"].get("model"),
     )
 
@@ -288,7 +294,7 @@ def _joined(blocks: Iterable[Mapping[str, Any]], kind: str) -> str | None:
 
 def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
     return [
-        ToolCall(id=str(b["id"]), name=str(b["name"]), arguments=json.dumps(b.get("input")))
+        ToolCall(id=str(b.get("id")), name=str(b.get("name")), arguments=json.dumps(b.get("input")))
         for b in blocks
         if b.get("type") == "tool_use"
     ]

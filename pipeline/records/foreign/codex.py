@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plural import plural
+from pipeline.records.foreign.counts import counts_in, tokens
 from pipeline.records.foreign.history import History, Usage
 from pipeline.records.foreign.jsonl import objects_in
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -160,11 +161,11 @@ class _Reader:
 
 def _usage(usage: Mapping[str, Any], model: str) -> Usage:
     return Usage(
-        prompt=usage.get("input_tokens"),
-        cached=usage.get("cached_input_tokens"),
-        written=usage.get("cache_write_input_tokens"),
-        completion=usage.get("output_tokens"),
-        reasoning=usage.get("reasoning_output_tokens"),
+        prompt=tokens(usage, "input_tokens"),
+        cached=tokens(usage, "cached_input_tokens"),
+        written=tokens(usage, "cache_write_input_tokens"),
+        completion=tokens(usage, "output_tokens"),
+        reasoning=tokens(usage, "reasoning_output_tokens"),
         model=None if model == _UNKNOWN else model,
     )
 
@@ -173,8 +174,12 @@ def _difference(total: Any, before: Any) -> Mapping[str, Any] | None:
     """Return what a call added to the totals, where only they are told."""
     if not isinstance(total, Mapping):
         return None
-    start = before if isinstance(before, Mapping) else {}
-    return {k: v - (start.get(k) or 0) for k, v in total.items() if isinstance(v, int)}
+    start = counts_in(before)
+    return {
+        name: now - (tokens(start, name) or 0)
+        for name in total
+        if (now := tokens(total, name)) is not None
+    }
 
 
 def _texts(parts: Any) -> list[str]:

@@ -82,7 +82,7 @@ def runs_in(
         )
         for run in found:
             yield replace(run, instance_id=instance_of(run, path))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"a field is not as it should be: {reason}") from error
 

@@ -37,16 +37,17 @@ class Usage:
     """As this call names it."""
 
     def of(self, call: CallRecord) -> CallRecord:
-        """Return the call with this usage."""
+        """Return the call with this usage. No prompt is empty: 0 says that nobody counted."""
+        counted = self.prompt != 0
         return replace(
             call,
-            prompt_tokens=self.prompt,
-            cached_tokens=self.cached,
-            cache_write_tokens=self.written,
-            cache_write_1h_tokens=self.written_1h,
+            prompt_tokens=self.prompt if counted else None,
+            cached_tokens=self.cached if counted else None,
+            cache_write_tokens=self.written if counted else None,
+            cache_write_1h_tokens=self.written_1h if counted else None,
             completion_tokens=self.completion,
             reasoning_tokens=self.reasoning,
-            served_model=self.model,
+            served_model=self.model if isinstance(self.model, str) else None,
         )
 
 

@@ -15,8 +15,10 @@ def objects_in(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as lines:
         for line in lines:
             try:
-                found = json.loads(line)
-            except ValueError:
+                # Bytes that are no UTF-8 and bare control characters come from outputs of commands.
+                text = line.decode("utf-8", "replace").lstrip("\ufeff")
+                found = json.loads(text, strict=False)
+            except (ValueError, RecursionError):
                 continue
             if isinstance(found, dict):
                 yield found

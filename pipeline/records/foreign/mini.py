@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.records.foreign import format1
+from pipeline.records.foreign.counts import counts_in, tokens
 from pipeline.records.foreign.endings import Ending
 from pipeline.records.foreign.pictures import n_pictures, weighed
 from pipeline.records.foreign.responses import chat_form
@@ -242,13 +243,17 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
     """
     prompt = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
     completion = usage.get("completion_tokens_details", usage.get("output_tokens_details"))
-    cached = _mapping(prompt).get("cached_tokens")
+    cached = tokens(counts_in(prompt), "cached_tokens")
     return {
-        "prompt_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
-        "cached_tokens": usage.get("prompt_cache_hit_tokens") if cached is None else cached,
-        "completion_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
-        "reasoning_tokens": _mapping(completion).get("reasoning_tokens"),
+        "prompt_tokens": tokens(usage, _named(usage, "prompt_tokens", "input_tokens")),
+        "cached_tokens": tokens(usage, "prompt_cache_hit_tokens") if cached is None else cached,
+        "completion_tokens": tokens(usage, _named(usage, "completion_tokens", "output_tokens")),
+        "reasoning_tokens": tokens(counts_in(completion), "reasoning_tokens"),
     }
+
+
+def _named(usage: Mapping[str, Any], chat: str, responses: str) -> str:
+    return chat if chat in usage else responses
 
 
 def text_of(content: Any) -> str:

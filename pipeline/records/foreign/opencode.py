@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.records.failure import FailureClass
+from pipeline.records.foreign.counts import tokens
 from pipeline.records.foreign.endings import Ending
 from pipeline.records.foreign.history import History, Usage
 from pipeline.records.foreign.run import Count, ForeignRun
@@ -181,10 +182,10 @@ def _steps(parts: Sequence[Data]) -> Iterator[tuple[list[Data], Data | None]]:
         yield step, None
 
 
-def _usage(tokens: Data, model: str | None) -> Usage:
-    cache = _mapping(tokens.get("cache"))
-    read, written = cache.get("read"), cache.get("write")
-    fresh, output, reasoning = (tokens.get(name) for name in ("input", "output", "reasoning"))
+def _usage(counts: Data, model: str | None) -> Usage:
+    cache = _mapping(counts.get("cache"))
+    read, written = tokens(cache, "read"), tokens(cache, "write")
+    fresh, output, reasoning = (tokens(counts, name) for name in ("input", "output", "reasoning"))
     return Usage(
         prompt=None if fresh is None else fresh + (read or 0) + (written or 0),
         cached=read,

@@ -4,7 +4,6 @@ A number is seconds, or milli-, micro- or nanoseconds, told apart by its size. A
 number, or ISO 8601 with or without a zone; without one it is taken as UTC. Anything else is None.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from pipeline.views.trajectory import Message
 
 _SECONDS_BELOW = 1e11
 """Seconds reach this in the year 5138, milliseconds in 1973."""
+_NANOSECONDS_BELOW = _SECONDS_BELOW * 1e9
 _CLOCKS_DIFFER_S = 60.0
 """So far may a time go back: two clocks, or a rounding to seconds."""
 _LONGEST_S = 30 * 86_400.0
@@ -27,7 +27,7 @@ def unix_seconds(value: Any) -> float | None:
         return _of_text(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value < _NANOSECONDS_BELOW:
         return None
     seconds = float(value)
     while seconds >= _SECONDS_BELOW:
