@@ -1,4 +1,4 @@
-"""Logs as they are found: torn, half written, with counts that are none. A bad field costs itself."""
+"""Logs as they are found: torn, half written, with counts that are none."""
 
 import json
 from collections.abc import Callable
