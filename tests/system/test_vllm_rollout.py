@@ -75,6 +75,28 @@ def test_the_demo_runs_on_real_weights(tmp_path: Path, require: Callable[..., No
     assert (results / "report" / "report.html").exists()
 
 
+def test_ten_steps_of_the_second_scaffold_run_on_real_weights(
+    tmp_path: Path, require: Callable[..., None]
+):
+    require("vllm", vllm_site.found("smollm2"), remedy=vllm_site.REMEDY)
+    results = tmp_path / "results"
+    served = [*vllm_site.overrides("smollm2"), "model=smollm2_tools", "agent=trae"]
+    launch(results, "demo_smollm2", 10, *served[1:])
+
+    runs = rows(results, "runs")
+    assert {(run["agent"], run["model"], run["evidence"]) for run in runs} == {
+        ("trae", "smollm2_tools", "live")
+    }
+    # It never says that it is done: the limit ends it.
+    assert {(run["failure_class"], run["n_steps"]) for run in runs} == {("limit_steps", 10)}
+    calls = rows(results, "calls")
+    assert [c["cached_tokens"] for c in calls] == [c["lcp_block_tokens"] for c in calls]
+    used = {m["tool"] for m in rows(results, "messages") if m["role"] == "tool"}
+    assert used <= {"bash", "str_replace_based_edit_tool", "sequentialthinking"}
+    assert used
+    assert (results / "report" / "report.html").exists()
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
