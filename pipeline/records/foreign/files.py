@@ -33,13 +33,15 @@ _HEAD_BYTES = 1 << 18
 def trajectory_files(path: Path) -> Iterator[Path]:
     """Yield the file itself, or every trajectory file below the folder, by name.
 
-    Of two files of one Harbor trial, the scaffold's own is read and ATIF's passed over; so is the
+    A Harbor trial may hold one run in two files: mini's own is read and ATIF's passed over; a
+    session log below ATIF's folder is passed over, since only the trial says how it ended. So is a
     file that another one goes on in.
     """
     if not path.is_dir():
         yield path
         return
     own: set[Path] = set()
+    logs: list[Path] = []
     atif: list[Path] = []
     goes_on: set[Path] = set()
     for file in sorted(path.rglob("*")):
@@ -50,13 +52,15 @@ def trajectory_files(path: Path) -> Iterator[Path]:
             continue
         content = _head(file) if file.suffix == ".jsonl" else file.read_bytes()
         if file.suffix == ".jsonl" and (is_claude_code(content) or is_codex(content)):
-            yield file
+            logs.append(file)
         elif file.suffix == ".json" and (file.name.endswith(SUFFIX) or _MINI in content):
             own.add(file.parent)
             yield file
         elif file.suffix == ".json" and _ATIF in content:
             atif.append(file)
             goes_on.update(map(file.with_name, continuations_named(content)))
+    trials = {file.parent for file in atif}
+    yield from (file for file in logs if not trials & set(file.parents))
     yield from (file for file in atif if file.parent not in own and file not in goes_on)
 
 

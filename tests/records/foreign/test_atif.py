@@ -12,6 +12,8 @@ from pipeline.records.foreign.atif import run_from_atif
 from pipeline.records.foreign.files import runs_in, trajectory_files
 from pipeline.records.foreign.run import ForeignRun
 from tests.records.foreign.files import call, result, trajectory, words, write
+from tests.records.foreign.logs import write_lines
+from tests.records.foreign.test_claude_code import session
 
 
 def agent_step(number: int, **more: Any) -> dict[str, Any]:
@@ -182,6 +184,15 @@ def test_a_trial_that_two_files_hold_is_one_run(tmp_path: Path) -> None:
     assert ingest_door.main(argv) == 0
     (row,) = pq.read_table(out / "tables/runs").to_pylist()
     assert row["agent"] == "mini-swe-agent"
+
+
+def test_a_session_log_below_a_trials_trajectory_is_the_same_run(tmp_path: Path) -> None:
+    """Harbor keeps the agent's own log beside what it made of it: the run was billed twice."""
+    trial = tmp_path / "scale__Ab1xQ" / "agent"
+    path = write(trial / "trajectory.json", atif(agent_step(3), agent="claude-code"))
+    write_lines(trial / "sessions" / "projects" / "p" / "s.jsonl", session())
+    alone = write_lines(tmp_path / "elsewhere" / "s.jsonl", session())
+    assert list(trajectory_files(tmp_path)) == [alone, path]
 
 
 def test_a_folder_of_them_is_ingested(tmp_path: Path) -> None:
