@@ -8,15 +8,15 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def block(page: str, language: str) -> str:
-    """Return the first block of a language in a page."""
-    found = re.search(
+def block(page: str, language: str, number: int = 0) -> str:
+    """Return a block of a language in a page, the first if no other is asked for."""
+    found = re.findall(
         rf"^ *```{language}\n(.*?)^ *```",
         (DOCS / page).read_text("utf-8"),
         re.DOTALL | re.MULTILINE,
     )
-    assert found is not None, f"{page} has no block of {language}"
-    return textwrap.dedent(found[1])
+    assert len(found) > number, f"{page} has {len(found)} blocks of {language}"
+    return textwrap.dedent(found[number])
 
 
 def names_in(page: str) -> dict[str, Any]:

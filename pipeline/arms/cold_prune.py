@@ -15,10 +15,10 @@ from pipeline.fields.identity import Science
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.shown import (
     ShownTokens,
-    acted_turns,
     content_edit,
     is_cold,
     is_removed,
+    older_turns,
     placeholder_text,
 )
 from pipeline.views.trajectory import (
@@ -92,10 +92,9 @@ class ColdPrunePolicy:
         held = self._tokens.of_view(trajectory, standing)
         if held < self._spec.trim_from_share * self._window:
             return ()
-        turns = acted_turns(trajectory)
         old = [
             message
-            for turn in turns[: max(0, len(turns) - self._spec.keep_last_turns)]
+            for turn in older_turns(trajectory, self._spec.keep_last_turns)
             for message in turn.observations
             if message.is_prunable and not _is_cleared(message, standing)
         ]

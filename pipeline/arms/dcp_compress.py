@@ -21,7 +21,14 @@ from pipeline.fields.bounds import Count, Natural
 from pipeline.fields.identity import Science
 from pipeline.views.offered_tool import Answered, OfferedTool
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import ShownTokens, acted_turns, changed, newest_turn, output_ids
+from pipeline.views.shown import (
+    ShownTokens,
+    acted_turns,
+    changed,
+    newest_turn,
+    older_turns,
+    output_ids,
+)
 from pipeline.views.trajectory import Edit, Edits, Part, Trajectory, Turn, merged
 
 NAME = "compress"
@@ -108,11 +115,10 @@ class DcpCompressPolicy:
 
     def _compress(self, wanted: Compression, trajectory: Trajectory, standing: Edits) -> list[Edit]:
         """Return the edits that put the summary in place of a range; none for an unusable one."""
-        turns = acted_turns(trajectory)
         numbers = {m.index: k for k, m in output_ids(trajectory).items()}
         chosen = [
             turn
-            for turn in turns[: max(0, len(turns) - self._spec.protect_last_turns)]
+            for turn in older_turns(trajectory, self._spec.protect_last_turns)
             if any(
                 wanted.first <= numbers.get(m.index, 0) <= wanted.last for m in turn.observations
             )
@@ -121,7 +127,7 @@ class DcpCompressPolicy:
             return []
         start, end = chosen[0].assistant.index, chosen[-1].observations[-1].index + 1
         held = [numbers[i] for i in range(start, end) if i in numbers]
-        nested = [b for b in blocks(turns, standing) if b.start < end and start < b.end]
+        nested = [b for b in blocks(trajectory, standing) if b.start < end and start < b.end]
         start = min([start, *(b.start for b in nested)])
         end = max([end, *(b.end for b in nested)])
         gone = changed(replaced(trajectory, standing, start, end, REASON), standing)
@@ -140,11 +146,11 @@ class DcpCompressPolicy:
         return nudge(held, urges=False) if held >= self._spec.nudge_from_tokens and is_time else ""
 
 
-def blocks(turns: Sequence[Turn], standing: Edits) -> Iterator[Block]:
+def blocks(trajectory: Trajectory, standing: Edits) -> Iterator[Block]:
     """Yield the compressed ranges in force, in order."""
     open_at: int | None = None
     end = 0
-    for turn in turns:
+    for turn in acted_turns(trajectory):
         index = turn.assistant.index
         taken = any(
             (edit := standing.get((index, part))) is not None and edit.reason == REASON

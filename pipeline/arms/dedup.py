@@ -10,7 +10,11 @@ from pipeline.fields.identity import Science
 from pipeline.shell.files import is_protected
 from pipeline.views.commands import command_of
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import acted_turns, content_edit, is_removed, placeholder_text
+from pipeline.views.shown import (
+    content_edit,
+    older_outputs,
+    placeholder_text,
+)
 from pipeline.views.trajectory import Edit, Edits, Trajectory
 
 
@@ -39,15 +43,11 @@ class DedupPolicy:
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
         """Return the edits for outputs whose command has been run again."""
-        turns = acted_turns(trajectory)
-        newest = {(m.tool, command_of(m)): m.index for turn in turns for m in turn.observations}
+        newest = {(m.tool, command_of(m)): m.index for m in trajectory.observations()}
         return [
             content_edit(m, placeholder_text(self._placeholder, m), "dedup")
-            for turn in turns[: max(0, len(turns) - self._spec.protect_last_turns)]
-            for m in turn.observations
-            if m.is_prunable
-            and command_of(m)
+            for m in older_outputs(trajectory, standing, self._spec.protect_last_turns)
+            if command_of(m)
             and newest[m.tool, command_of(m)] != m.index
-            and not is_removed(m, standing)
             and not is_protected(m.command, self._spec.protect_files)
         ]

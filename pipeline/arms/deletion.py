@@ -20,6 +20,7 @@ from pipeline.views.shown import (
     acted_turns,
     content_edit,
     is_removed,
+    older_turns,
     placeholder_text,
     reasoning_edit,
 )
@@ -71,19 +72,18 @@ class DeletionPolicy:
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
         """Return the deletions of the turns that have just become eligible."""
-        turns = acted_turns(trajectory)
         edits: list[Edit] = []
         if self._spec.scope != "reasoning":
-            for number, turn in self._eligible(turns, self._spec.output_delay):
+            for number, turn in self._eligible(trajectory, self._spec.output_delay):
                 edits += self._outputs(number, turn, standing)
         if self._spec.scope != "output":
-            parts = self._reasoning_parts(turns)
-            for number, turn in self._eligible(turns, self._spec.reasoning_delay):
+            parts = self._reasoning_parts(acted_turns(trajectory))
+            for number, turn in self._eligible(trajectory, self._spec.reasoning_delay):
                 edits += self._reasoning(number, turn, standing, parts)
         return edits
 
-    def _eligible(self, turns: Sequence[Turn], delay: int) -> list[tuple[int, Turn]]:
-        old = enumerate(turns[: max(0, len(turns) - delay)])
+    def _eligible(self, trajectory: Trajectory, delay: int) -> list[tuple[int, Turn]]:
+        old = enumerate(older_turns(trajectory, delay))
         if self._spec.unit == "token":
             return list(old)
         return [(n, t) for n, t in old if uniform(self._seed, "turn", n) < self._spec.rate]

@@ -12,7 +12,12 @@ from pipeline.arms.parameters import Parameters, PolicyContext
 from pipeline.fields.bounds import Natural
 from pipeline.fields.identity import Science
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import acted_turns, content_edit, is_removed, placeholder_text
+from pipeline.views.shown import (
+    acted_turns,
+    content_edit,
+    older_outputs,
+    placeholder_text,
+)
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 
 REASON = "mask"
@@ -54,16 +59,12 @@ class ObservationMaskPolicy:
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
         """Return the edits that mask what has left the window."""
-        turns = acted_turns(trajectory)
+        n_turns = len(acted_turns(trajectory))
+        shown = n_turns - masked_turns(n_turns, self._spec.keep_last_turns, self._spec.polling)
         return [
             content_edit(message, placeholder_text(self._placeholder, message), REASON)
-            for turn in turns[
-                : masked_turns(len(turns), self._spec.keep_last_turns, self._spec.polling)
-            ]
-            for message in turn.observations
-            if message.is_prunable
-            and not is_removed(message, standing)
-            and not self._is_kept(message)
+            for message in older_outputs(trajectory, standing, shown)
+            if not self._is_kept(message)
         ]
 
     def _is_kept(self, message: Message) -> bool:

@@ -29,11 +29,11 @@ from pipeline.views.plan_steps import completed_in, step_of, step_spans
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.shown import (
     ShownTokens,
-    acted_turns,
     changed,
     content_edit,
     live_outputs,
     newest_turn,
+    older_turns,
     placeholder_text,
     reasoning_edit,
 )
@@ -191,10 +191,9 @@ class PlanPrunePolicy:
         return chosen
 
     def _reasoning_of_finished(self, trajectory: Trajectory) -> list[Edit]:
-        turns = acted_turns(trajectory)
         spans = step_spans(trajectory)
         current = next((s.plan_step for s in spans if s.last is None), None)
-        old = turns[: max(0, len(turns) - self._spec.protect_last_turns)]
+        old = older_turns(trajectory, self._spec.protect_last_turns)
         finished = [
             turn.assistant
             for turn in old

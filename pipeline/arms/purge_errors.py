@@ -10,7 +10,7 @@ from pipeline.fields.identity import Science
 from pipeline.shell.files import is_protected
 from pipeline.views.commands import command_of, cuts
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import acted_turns
+from pipeline.views.shown import older_turns
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 
 CUT_FAILED = "[Command of a failed call omitted.]"
@@ -40,9 +40,8 @@ class PurgeErrorsPolicy:
 
     def decide(self, trajectory: Trajectory, standing: Edits, ask: Ask) -> Sequence[Edit]:  # noqa: ARG002
         """Return the edits for failed calls more than `after_turns` turns old."""
-        turns = acted_turns(trajectory)
         # The newest turn is 0 turns ago, so one more than `after_turns` stay.
-        old = turns[: max(0, len(turns) - 1 - self._spec.after_turns)]
+        old = older_turns(trajectory, 1 + self._spec.after_turns)
         return cuts(old, standing, self._cut, "purge")
 
     def _cut(self, message: Message) -> str | None:

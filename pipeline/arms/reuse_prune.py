@@ -16,7 +16,12 @@ from pipeline.fields.bounds import Natural
 from pipeline.fields.identity import Science
 from pipeline.views.policy import Ask, Policy
 from pipeline.views.references import refers
-from pipeline.views.shown import acted_turns, content_edit, is_removed, placeholder_text
+from pipeline.views.shown import (
+    acted_turns,
+    content_edit,
+    older_outputs,
+    placeholder_text,
+)
 from pipeline.views.trajectory import Edit, Edits, Trajectory
 
 REASON = "reuse"
@@ -53,9 +58,6 @@ class ReusePrunePolicy:
         recent = turns[max(0, len(turns) - self._spec.unused_turns) :]
         return [
             content_edit(message, placeholder_text(self._placeholder, message), REASON)
-            for turn in turns[: max(0, len(turns) - keep)]
-            for message in turn.observations
-            if message.is_prunable
-            and not is_removed(message, standing)
-            and not any(refers(later, message) for later in recent)
+            for message in older_outputs(trajectory, standing, keep)
+            if not any(refers(later, message) for later in recent)
         ]

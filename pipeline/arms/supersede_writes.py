@@ -10,7 +10,7 @@ from pipeline.fields.identity import Science
 from pipeline.shell.files import is_protected, read_by, same_file, written_by
 from pipeline.views.commands import cuts
 from pipeline.views.policy import Ask, Policy
-from pipeline.views.shown import acted_turns
+from pipeline.views.shown import acted_turns, older_turns
 from pipeline.views.trajectory import Edit, Edits, Message, Trajectory
 
 CUT_BODY = "[Content omitted; the file was read again later.]"
@@ -47,7 +47,7 @@ class SupersedeWritesPolicy:
                 if m.is_prunable and m.returncode in (0, None):
                     for word in read_by(m.command or ""):
                         read_at.setdefault(word.rpartition("/")[2], {})[word] = m.index
-        old = turns[: max(0, len(turns) - self._spec.protect_last_turns)]
+        old = older_turns(trajectory, self._spec.protect_last_turns)
         return cuts(old, standing, lambda m: self._cut(m, read_at), "supersede")
 
     def _cut(self, message: Message, read_at: Mapping[str, Mapping[str, int]]) -> str | None:

@@ -85,6 +85,22 @@ def acted_turns(trajectory: Trajectory) -> list[Turn]:
     return [turn for turn in trajectory.turns if turn.observations]
 
 
+def older_turns(trajectory: Trajectory, n_newest: int) -> list[Turn]:
+    """Return all turns that had results but the newest `n_newest`, oldest first."""
+    turns = acted_turns(trajectory)
+    return turns[: max(0, len(turns) - n_newest)]
+
+
+def older_outputs(trajectory: Trajectory, edits: Edits, n_newest: int) -> list[Message]:
+    """Return the outputs of all but the newest turns that an arm may still remove."""
+    return [
+        message
+        for turn in older_turns(trajectory, n_newest)
+        for message in turn.observations
+        if message.is_prunable and not is_removed(message, edits)
+    ]
+
+
 def newest_turn(trajectory: Trajectory) -> Turn | None:
     """Return the turn whose results just came, or None when the last answer had none."""
     if not trajectory.turns or not trajectory.turns[-1].observations:
