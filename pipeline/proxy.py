@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ended_like_ctrl_c():
             proxy = Proxy(_settings(options), _say)
             _say(
-                f"arm {options.arm}, upstream {_shown(options.upstream)}, results {options.out}\n"
+                f"arm {options.arm}, upstream {proxy.upstream}, results {options.out}\n"
                 f"point your client at {proxy.base_url} (Ctrl-C ends)"
             )
             proxy.serve()
@@ -101,12 +101,15 @@ def _settings(options: argparse.Namespace) -> ProxySettings:
     if len(arms) != 1:
         raise ProxyError(f"--arm {options.arm} is {len(arms)} arms; a proxy applies one")
     upstream = options.upstream.rstrip("/")
+    parts = urlsplit(upstream)
+    if parts.username or parts.query:
+        raise ProxyError("--upstream holds a name or a query; keys are for your client to send")
     if options.host not in LOOPBACK:
         _say(f"warning: {options.host} lets other machines in; whoever reaches it can use it")
     return ProxySettings(
         arm=arms[0],
         # Clients are told the address with /v1, and so is this command.
-        upstream=upstream if urlsplit(upstream).path else f"{upstream}/v1",
+        upstream=upstream if parts.path else f"{upstream}/v1",
         results=options.out,
         host=options.host,
         port=options.port,
@@ -120,12 +123,6 @@ def _settings(options: argparse.Namespace) -> ProxySettings:
         timeout_s=options.timeout_s,
         idle_s=60 * options.idle_minutes,
     )
-
-
-def _shown(url: str) -> str:
-    """Return a URL without the user and the query, which may be secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _say(text: str) -> None:

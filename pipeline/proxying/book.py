@@ -46,15 +46,18 @@ class Book:
         self.name = self._journal.name
         self._claim = self._claim_spool(self._spool_path(self.name))
         self._spool = Journal(self._spool_path(self.name))
+        self._unfinished: set[str] = set()
 
     def add_part(self, part: RunRecord) -> None:
         """Put a part of a run on disk. Raises `DiskError`; nothing of it was written then."""
+        self._unfinished.add(part.run_id)
         self._spool.append_run(self._named(part))
 
     def add_run(self, run: RunRecord) -> RunRecord:
         """Finish a run of which all parts are in `run`; return it. Raises `DiskError`."""
         record = self._finish(self._named(run))
         self._journal.append_run(record)
+        self._unfinished.discard(run.run_id)
         return record
 
     def tend(self) -> list[RunRecord]:
@@ -66,14 +69,16 @@ class Book:
         return [run for path in left for run in self._take_over(path)]
 
     def close(self) -> None:
-        """Remove the spool, of which all runs are finished, and close the journal."""
+        """Close both; a spool with runs that could not be written is left to the next proxy."""
         self._spool.close()
-        self._spool.path.unlink(missing_ok=True)
+        self._journal.close()
+        if not self._unfinished:
+            self._spool.path.unlink(missing_ok=True)
+            # Never before the spool: the journal keeps the name that both have.
+            if self._journal.path.stat().st_size == 0:
+                self._journal.path.unlink()
         if self._claim is not None:
             self._claim.give_back()
-        self._journal.close()
-        if self._journal.path.stat().st_size == 0:
-            self._journal.path.unlink()
 
     def _take_over(self, spool: Path) -> Iterable[RunRecord]:
         claim_path = spool.with_suffix(".claim")

@@ -134,6 +134,11 @@ class Proxy:
         self._exchanges = Exchanges(upstream, now=time.time, keep=self._keep)
 
     @property
+    def upstream(self) -> str:
+        """Base URL of the model server."""
+        return self._settings.upstream
+
+    @property
     def base_url(self) -> str:
         """What clients are told to call."""
         host = self._settings.host

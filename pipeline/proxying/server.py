@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 from pipeline.proxying.chat_call import ChatCall, UnreadableError, chat_call
 from pipeline.proxying.exchange import (
@@ -120,12 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.command != "POST":
             client.whole(405, *said(f"{CHAT} takes POST"))
         else:
-            self._chat(target, headers, body, path["instance"], client)
+            self._chat(target, headers, body, unquote(path["instance"] or ""), client)
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = _serve  # noqa: N815
 
     def _chat(
-        self, target: str, headers: Headers, body: bytes, instance: str | None, client: "_Client"
+        self, target: str, headers: Headers, body: bytes, instance: str, client: "_Client"
     ) -> None:
         try:
             call = chat_call(body, headers, target)
@@ -133,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             client.whole(400, *said(str(error)))
             return
         try:
-            self.server.carry(call, instance, client)
+            self.server.carry(call, instance or None, client)
         except DiskError as error:
             if client.has_begun:
                 client.cut()

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from pipeline import proxy as command
+from pipeline.arms.line_pruning import LinePruning
 from pipeline.proxying.proxy import ProxyError
+from pipeline.proxying.refusals import refusal
 from pipeline.records.failure import FailureClass
+from pipeline.replay import CONF, chosen_arms
+from pipeline.serving.tokens import SimTokens
+from pipeline.spec.policies import policy_for
 from tests.proxying.running import (
     KEY,
     TASK,
@@ -196,6 +201,44 @@ def test_an_arm_that_a_view_is_not_enough_for_is_refused_with_the_reason(
     assert command.main(words) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+def accepted() -> list[str]:
+    names = sorted(path.stem for path in (CONF / "arm").glob("*.yaml"))
+    context = {"seed": 0, "count_tokens": SimTokens(), "context_length": 4000}
+    arms = [(name, arm) for name in names for arm in chosen_arms([name])]
+    return [
+        *(
+            name
+            for name, arm in arms
+            if not refusal(arm, policy_for(arm, **context))
+            and not isinstance(arm.policy, LinePruning)
+        ),
+        "delete_both_turn50_delayed",
+    ]
+
+
+@pytest.mark.parametrize("arm", accepted())
+def test_the_record_of_every_arm_is_what_the_upstream_was_sent(tmp_path: Path, arm: str):
+    with (
+        scripted([reply("Summary, or a step.")]) as upstream,
+        running(tmp_path, upstream.base_url, arm, context_length=4000) as proxy,
+    ):
+        client, messages = proxy.client(), turns(35)
+        for k in range(3, len(messages), 2):
+            messages[k]["content"] = f"line of {k}\n" * 40
+            assert client.ask(messages[: k + 1], max_tokens=50).status == 200
+    run = the_run(tmp_path)
+    assert len(run.calls) == len(upstream.chats) >= 35
+    for index, asked in enumerate(upstream.chats):
+        sent = [{**m, "content": m["content"] or ""} for m in asked.json["messages"]]
+        assert rebuilt(tmp_path, run, index) == sent
+
+
+def test_a_key_in_the_address_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    words = ["--arm", "full_history", "--out", str(tmp_path), "--upstream"]
+    assert command.main([*words, "http://me:secret@127.0.0.1:9/v1"]) == 2
+    assert "secret" not in capsys.readouterr().err
 
 
 def test_a_folder_that_holds_a_sweep_is_refused(tmp_path: Path):
