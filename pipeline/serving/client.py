@@ -158,7 +158,7 @@ class HttpCompleter:
         reply = _reply_of(status, data)
         try:
             return self._reply_in(reply, started_at, latency_s, n_failed_sent)
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             # An answer without its parts is the server's fault, and never the agent's.
             raise TransientError(
                 f"the answer is no chat completion ({error!r}): {_shortened(data)}"
@@ -171,8 +171,11 @@ class HttpCompleter:
         message, usage = choice["message"], reply["usage"]
         prompt_details = usage.get("prompt_tokens_details") or {}
         completion_details = usage.get("completion_tokens_details") or {}
-        cached = prompt_details.get("cached_tokens")
-        content = message.get("content") or ""
+        cached = count_in(prompt_details, "cached_tokens")
+        prompt, completion = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
+        if prompt is None or completion is None:
+            raise ValueError(f"usage without its counts: {usage}")
+        content = _text_of(message.get("content"))
         reasoning = message.get("reasoning") or message.get("reasoning_content") or ""
         calls = tuple(
             _tool_call(call, number) for number, call in enumerate(message.get("tool_calls") or ())
@@ -184,15 +187,15 @@ class HttpCompleter:
             tool_calls=calls,
             lone_surrogates=in_text + sum(call.lone_surrogates for call in calls),
             finish_reason=choice.get("finish_reason"),
-            prompt_tokens=usage["prompt_tokens"],
+            prompt_tokens=prompt,
             cached_tokens=0 if cached is None and self._no_count_is_a_miss else cached,
-            completion_tokens=usage["completion_tokens"],
-            reasoning_tokens=completion_details.get("reasoning_tokens"),
+            completion_tokens=completion,
+            reasoning_tokens=count_in(completion_details, "reasoning_tokens"),
             prompt_token_ids=reply.get("prompt_token_ids"),
             completion_token_ids=choice.get("token_ids"),
             latency_s=latency_s,
             # Each repeated request had this prompt; whether it was computed is not known.
-            retry_tokens=n_failed_sent * usage["prompt_tokens"],
+            retry_tokens=n_failed_sent * prompt,
             started_at=started_at,
             server_params=reply.get("kv_transfer_params"),
         )
@@ -283,6 +286,22 @@ def _reply_of(
                 raise ContextOverflowError(_shortened(data), window=window)
         raise TransientError(f"the answer lacks {' or '.join(needs)}: {_shortened(data)}")
     return reply
+
+
+def count_in(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return a count of tokens, also one in a text or with a point; None for anything else."""
+    try:
+        count = float(fields[name])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return int(count) if count.is_integer() and count >= 0 else None
+
+
+def _text_of(content: Any) -> str:
+    """Return a message's content, which may come in parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content)
+    return content or ""
 
 
 def _shortened(data: bytes) -> str:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.host.proxies import Proxy
+from pipeline.serving.client import count_in
 from pipeline.serving.connections import fetch
 from pipeline.serving.finding import Finding, Offered
 from pipeline.serving.server_talk import Client, Conversation
@@ -65,7 +66,7 @@ def _listed(model: ModelSpec, base_url: str, proxy: Proxy | None) -> Iterator[Fi
     """Yield whether the model is there, and how its window compares with ours."""
     entries = _get(base_url + "/models", proxy).get("data")
     models = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-    names = [str(entry.get("id")) for entry in models]
+    names = [str(entry["id"]) for entry in models if entry.get("id")]
     name = model.request_name
     own = next((e for e in models if e.get("id") in (name, f"{name}:latest")), None)
     if not names:
@@ -98,8 +99,8 @@ def _window_in(places: Sequence[Mapping[str, Any] | None]) -> int | None:
         settings = (place or {}).get("default_generation_settings")
         for fields in (place or {}, settings if isinstance(settings, dict) else {}):
             for name in _WINDOW_FIELDS:
-                if isinstance(fields.get(name), int) and fields[name] > 0:
-                    return int(fields[name])
+                if window := count_in(fields, name):
+                    return window
     return None
 
 

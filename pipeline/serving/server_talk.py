@@ -114,6 +114,10 @@ class Conversation:
             "as well" if reply.cached_tokens is not None else "not: what caching saves is unknown"
         )
         yield Finding(what="usage", found=f"tokens are counted, cached ones {cached}")
+        if (reply.cached_tokens or 0) > reply.prompt_tokens:
+            found = f"{reply.cached_tokens:,} cached tokens in a prompt of {reply.prompt_tokens:,}"
+            fix = "nothing here: such calls are priced as all cached, which is too cheap"
+            yield Finding(what="usage", found=found, fix=fix)
         # Some end an answer a token or two late.
         if reply.completion_tokens > 2 * SHORT_ANSWER_TOKENS:
             found = f"{SHORT_ANSWER_TOKENS} tokens were allowed and {reply.completion_tokens} came"

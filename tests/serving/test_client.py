@@ -172,6 +172,32 @@ def test_a_missing_count_of_cached_tokens_is_unknown_unless_the_server_counts(ki
     assert reply.reasoning_tokens is None
 
 
+@pytest.mark.parametrize("written", [30, 30.0, "30"])
+def test_a_count_may_be_written_as_a_text_or_with_a_point(written):
+    usage = {"prompt_tokens": written, "completion_tokens": 4}
+    reply, _ = ask([says("x", usage=usage)])
+    assert reply.prompt_tokens == 30
+
+
+@pytest.mark.parametrize("count", [None, -1, "many", float("nan"), 1.5, [3]])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_an_answer_without_its_counts_is_the_servers_fault(name, count):
+    with pytest.raises(ServerError, match="usage without its counts"):
+        ask([says("x", usage={name: count})] * 4)
+
+
+@pytest.mark.parametrize("count", [None, -1, "many", float("nan")])
+def test_a_count_of_cached_tokens_that_is_none_is_unknown(count):
+    reply, _ = ask([says("x", usage={"prompt_tokens_details": {"cached_tokens": count}})])
+    assert reply.cached_tokens is None
+
+
+def test_content_in_parts_is_one_text():
+    parts = [{"type": "text", "text": "Look"}, {"type": "thinking"}, {"type": "text", "text": "."}]
+    reply, _ = ask([Reply(message={"content": parts})])
+    assert reply.content == "Look."
+
+
 def test_token_ids_are_kept_where_the_server_gives_them():
     body = {
         "choices": [{"message": {"content": "x"}, "finish_reason": "stop", "token_ids": [3]}],

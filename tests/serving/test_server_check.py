@@ -94,7 +94,9 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are():
     assert finding.fix == "model.served_name=other"
 
 
-@pytest.mark.parametrize("about", [{"max_model_len": 9000}, {"context_length": 9000}])
+@pytest.mark.parametrize(
+    "about", [{"max_model_len": 9000}, {"context_length": 9000}, {"max_model_len": "9000"}]
+)
 def test_a_window_below_ours_is_refused_before_anything_is_asked(about):
     findings = found(decent, about=about)
     assert "9,000 tokens are served, and model.context_length is 32,768" in findings["window"].found
@@ -253,6 +255,12 @@ def test_a_model_without_tools_is_asked_for_none():
     assert "tool calls" not in findings
     assert not any("tools" in body or "tool_choice" in body for body in seen)
     assert {m["role"] for body in seen for m in body["messages"]} == {"system", "user", "assistant"}
+
+
+def test_more_cached_than_prompt_tokens_are_pointed_out():
+    usage = {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 99}}
+    findings = found(lambda _: says("", bash("ls"), usage=usage))
+    assert "99 cached tokens in a prompt of 40" in findings["usage"].found
 
 
 def test_an_answer_without_usage_is_no_answer():
