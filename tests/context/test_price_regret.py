@@ -17,12 +17,13 @@ from pipeline.spec.pricing import PriceList, Pricing
 from pipeline.views.policy import Ask
 from pipeline.views.shown import PLACEHOLDER, content_edit
 from pipeline.views.trajectory import Edit, Edits, Trajectory
-from tests.context.arms import arm
+from tests.context.arms import all_arms, arm
 from tests.context.counters import WordCounter
 from tests.context.scripts import Act, Round, no_answer, planctl, read, rounds, set_plan
 from tests.context.test_replay import live, recording
 
 PRICES = PriceList(name="caching", cached=0.1)
+ARMS = {name: spec for name, spec in all_arms().items() if spec.placeholder is None}
 
 
 def cost(result: Replayed, prices: PriceList) -> float:
@@ -122,6 +123,14 @@ def test_an_arm_that_cuts_in_every_call_regrets_its_timing_and_one_in_batches_do
     assert rolling_timing is not None
     assert batched_timing is not None
     assert rolling_timing > 2 * batched_timing
+
+
+@pytest.mark.parametrize("name", sorted(ARMS))
+def test_no_arm_that_only_removes_is_better_than_the_cheapest_schedule(name: str) -> None:
+    """Nor than its own removals at their cheapest moments, which cannot beat the best of all."""
+    regret, timing = regrets(ARMS[name])
+    if timing is not None:
+        assert regret + 1e-6 >= timing >= -1e-6
 
 
 def test_full_history_regrets_all_that_could_have_gone_and_no_timing() -> None:
