@@ -1,10 +1,10 @@
 """Whether forked runs are as runs that make all calls by themselves, and what forking saves.
 
-    python benchmarks/forks.py DIR [--seeds 28] [--unrepeatable 0.1]
+    python benchmarks/forks.py DIR [--seeds 28] [--unrepeatable 0.1] [--as-they-are]
 
 Two sweeps of the built-in benchmark with the simulated agent, one forked and one fresh, on a server
-that would not repeat a share of its answers, as real ones do not. In DIR, which may hold them
-already: then nothing is run. Of each arm:
+that would not repeat a share of its answers, as real ones do not. DIR may hold them already;
+--as-they-are runs nothing and takes the seeds that are complete in both. Of each arm:
 
 - p: the chance of such a difference between the sweeps, in the mean and in the distribution
   (Kolmogorov's distance), were they alike. Runs change places within an instance, 2,000 times.
@@ -40,25 +40,29 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=28)
     parser.add_argument("--unrepeatable", type=float, default=0.1)
+    parser.add_argument("--as-they-are", action="store_true")
     args = parser.parse_args()
     groups = {}
     for name, fork in (("fresh", "false"), ("forked", "true")):
         results = args.folder / name
-        made(results, f"fork={fork}", args.seeds, args.unrepeatable)
+        if not args.as_they_are:
+            made(results, f"fork={fork}", args.seeds, args.unrepeatable)
         with open_tables(results) as connection:
             (groups[name],) = groups_of(connection)
             tallies = fork_tallies(connection, groups[name])
     fresh, forked = groups["fresh"], groups["forked"]
     rng = np.random.default_rng(0)
-    print("arm           outcome        fresh   forked  p, mean  p, distribution  width")
+    n_seeds = min(map(complete_seeds, groups.values()))
+    print(f"{len(forked.instance_ids)} instances, {n_seeds} seeds, {len(forked.arms)} arms")
+    print("arm           outcome             fresh      forked  p, mean  p, distribution  width")
     for name, arm in forked.arms.items():
         for outcome in OUTCOMES:
-            a, b = values(fresh.arms[name], outcome), values(arm, outcome)
+            a, b = (values(of_arm, outcome)[:, :n_seeds] for of_arm in (fresh.arms[name], arm))
             tests = [p_value(a, b, of, rng) for of in (mean_gap, distance)]
-            ratio = width(forked, name, outcome) / width(fresh, name, outcome)
+            ratio = width(forked, name, outcome, n_seeds) / width(fresh, name, outcome, n_seeds)
             shown = "" if name == REFERENCE else f"{ratio:5.2f}"
             print(
-                f"{name:13} {outcome:13} {a.mean():7,.1f}  {b.mean():7,.1f}  {tests[0]:7.3f}"
+                f"{name:13} {outcome:13} {a.mean():10,.2f}  {b.mean():10,.2f}  {tests[0]:7.3f}"
                 f"  {tests[1]:15.3f}  {shown}"
             )
     for t in tallies:
@@ -74,6 +78,12 @@ def made(results: Path, fork: str, seeds: int, unrepeatable: float) -> None:
         *(f"model.sim.unrepeatable={unrepeatable}", fork, f"results={results}"),
     ]
     subprocess.run([sys.executable, "-m", "pipeline.launch", *words], check=True)
+
+
+def complete_seeds(group: Group) -> int:
+    """Return how many seeds, from the first on, are graded on every instance in every arm."""
+    graded = np.stack([~np.isnan(arm.resolved) for arm in group.arms.values()]).all(axis=(0, 1))
+    return int(np.argmin(np.append(graded, False)))
 
 
 def values(arm: ArmOutcomes, outcome: str) -> np.ndarray:
@@ -104,8 +114,9 @@ def p_value(
     return (as_far + 1) / (PERMUTATIONS + 1)
 
 
-def width(group: Group, arm: str, outcome: str) -> float:
-    gaps = values(group.arms[arm], outcome) - values(group.arms[REFERENCE], outcome)
+def width(group: Group, arm: str, outcome: str, n_seeds: int) -> float:
+    both = [values(group.arms[name], outcome)[:, :n_seeds] for name in (arm, REFERENCE)]
+    gaps = both[0] - both[1]
     if not gaps.any():
         return float("nan")
     return float(np.sqrt((gaps.var(axis=1, ddof=1) / gaps.shape[1]).sum()) / len(gaps))

@@ -40,6 +40,7 @@ from pipeline.planning.estimate import Estimate, estimate_text, estimated
 from pipeline.planning.folder import FolderError, check_folder, write_folder
 from pipeline.planning.history import History, history_of
 from pipeline.planning.judge_check import judge_remark
+from pipeline.planning.levers import levers_text
 from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
 from pipeline.planning.preflight import problems
@@ -96,6 +97,8 @@ def launch(overrides: Sequence[str], console: Console) -> int:
         console.print(grid_view(sweep.runs))
     if past.todo:
         console.print(estimate_text(estimate, used_gpu_hours=past.used_gpu_hours), markup=False)
+    if spec.dry_run:
+        console.print(plan_text(sweep), markup=False)
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)
@@ -113,6 +116,18 @@ def launch(overrides: Sequence[str], console: Console) -> int:
         with LiveDisplay(console) as display:
             run_all(layout, sweep.lock, sweep.runs, display.show)
     return _finish(layout, sweep, console)
+
+
+def plan_text(sweep: Prepared) -> str:
+    """Return what levers would save of a sweep that is not launched yet, and its power."""
+    # SciPy takes a second to import, which a launch need not pay.
+    from pipeline.analysis.planned_power import power_text
+
+    spec = sweep.lock.spec
+    n_instances = len({run.instance_id for run in sweep.runs})
+    gpu_hours = estimated(spec, sweep.runs).gpu_hours
+    power = power_text(spec.analysis, n_instances=n_instances)
+    return f"{levers_text(spec, sweep.runs, gpu_hours)}\n{power}"
 
 
 def _check(

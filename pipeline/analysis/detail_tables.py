@@ -216,6 +216,11 @@ def window_rows(study: Study) -> list[Row]:
     ]
 
 
+def prior_rows(study: Study) -> list[Row]:
+    """Return the differences in solve rate that are adjusted for the difficulty prior."""
+    return [{**identity(g.group), **asdict(d)} for g in study.groups for d in g.by_prior]
+
+
 def fork_rows(study: Study) -> list[Row]:
     """Return what runs that began with another one shared, as if run and as run."""
     return [{**identity(g.group), **asdict(t)} for g in study.groups for t in g.forks]

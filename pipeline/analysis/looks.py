@@ -66,6 +66,21 @@ def boundaries(
     return found
 
 
+def power(fractions: Sequence[float], limits: Sequence[float], *, drift: float) -> float:
+    """Return the chance that a claim is made at one of the looks.
+
+    Args:
+        fractions: information at each look over that of the whole sweep.
+        limits: z value that the claim needs at each look.
+        drift: mean of the claim's z value with all of the information.
+    """
+    walk, found = _Walk(drift=drift), 0.0
+    for fraction, limit in zip(fractions, limits, strict=True):
+        found += walk.chance_above(limit, fraction)
+        walk.watched(fraction, low=-_FAR, high=limit)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adjusted:
     """An effect where a sweep stopped by a rule: median-unbiased, with a 95% interval."""

@@ -13,6 +13,7 @@ from pipeline.analysis.detail_tables import (
     look_rows,
     price_regret_rows,
     price_sweep_rows,
+    prior_rows,
     repository_rows,
     saving_rows,
     splice_rows,
@@ -287,5 +288,6 @@ ALL_TABLES = {
     "grid_pairs": grid_pair_rows,
     "looks": look_rows,
     "forks": fork_rows,
+    "by_prior": prior_rows,
 }
 """File stem to the function that makes its rows."""

@@ -43,6 +43,7 @@ from pipeline.analysis.missing import refused_contrasts
 from pipeline.analysis.outcomes import ArmOutcomes, Group, groups_of, without_instances
 from pipeline.analysis.power import PowerRow, power_table
 from pipeline.analysis.price_regret import ArmPriceRegret, price_regrets
+from pipeline.analysis.prior_regression import AdjustedDifference, adjusted_differences
 from pipeline.analysis.published import not_as_published
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
@@ -66,6 +67,8 @@ class GroupStudy:
     contrasts: tuple[Contrast, ...]
     noise: Mapping[str, SeedNoise]
     """Arm against itself between seeds, on runs that did not begin with another arm's."""
+    by_prior: Sequence[AdjustedDifference]
+    """Solve rates adjusted for a difficulty prior, where the plan says so."""
     forks: Sequence[ForkTally]
     """What runs shared with others, by arm; empty where all ran fresh."""
     passes: Mapping[str, Sequence[tuple[int, float, float]]]
@@ -201,6 +204,7 @@ def study_of(
                 behaviour=behaviour,
                 pricing=pricing,
                 cells=grid_cells(lock.spec.arms) if lock else {},
+                prior=lock.spec.difficulty if lock and plan.adjust_for_prior else {},
             )
             for group in groups
         ),
@@ -234,6 +238,7 @@ def _group_study(
     behaviour: Behaviour,
     pricing: Pricing,
     cells: Mapping[str, Cell],
+    prior: Mapping[str, float],
 ) -> GroupStudy:
     if len(group.arms) == 1:
         # One arm has nothing to be compared with; it is described.
@@ -259,6 +264,7 @@ def _group_study(
         reference=reference,
         contrasts=tuple(contrasts),
         noise={name: _noise(arm) for name, arm in group.arms.items()},
+        by_prior=adjusted_differences(group, prior, reference=reference),
         forks=fork_tallies(connection, group),
         passes={name: _passes(arm) for name, arm in group.arms.items()},
         savings={name: savings(control, arm, draws) for name, arm in others.items()},

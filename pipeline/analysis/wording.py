@@ -11,6 +11,7 @@ from pipeline.analysis.bootstrap import Estimate
 from pipeline.analysis.contrasts import Contrast, SolveRate
 from pipeline.analysis.figures.style import evidence_word
 from pipeline.analysis.outcomes import Group
+from pipeline.analysis.prior_regression import AdjustedDifference
 from pipeline.analysis.rate_difference import RateDifference
 from pipeline.analysis.replication import SeedNoise
 from pipeline.plural import plural
@@ -28,7 +29,7 @@ def solve_difference(solve: SolveRate) -> str:
     return points(solve.difference)
 
 
-def points(found: RateDifference | Estimate) -> str:
+def points(found: RateDifference | Estimate | AdjustedDifference) -> str:
     """Return a difference of shares in points, with its interval."""
     return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 

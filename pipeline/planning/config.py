@@ -16,8 +16,10 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.planning.prior import PriorError, prior_rates
 from pipeline.planning.prompts_from import PromptsError, with_prompts
 from pipeline.planning.words import WordError, misread_numbers, readable_words
+from pipeline.records.lock import LockError
 from pipeline.spec.parse import SpecError, parsed
 from pipeline.spec.sweep import SweepSpec
 
@@ -97,7 +99,8 @@ def _spec_data(name: str, tree: dict[str, Any]) -> dict[str, Any]:
         tree[group] = {key: {**value, "name": key} for key, value in tree[group].items()}
     try:
         tree["agents"] = {key: with_prompts(agent) for key, agent in tree["agents"].items()}
-    except PromptsError as error:
+        tree["difficulty"] = prior_rates(tree.get("prior"))
+    except (PromptsError, PriorError, LockError) as error:
         raise ConfigError(str(error)) from None
     tree["results"] = tree.get("results") or f"results/{name}"
     return {**tree, "name": name}

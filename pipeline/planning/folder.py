@@ -157,15 +157,16 @@ def science_changes(locked: Lock, new: Lock) -> Iterator[str]:
             yield f"instances: {instance_id} removed"
         elif found != digest:
             yield f"instances: the row of {instance_id} changed"
-    if locked.spec.analysis.looks:
-        # A look that was taken must say the same when it is taken again.
+    if locked.spec.analysis.looks or locked.spec.mean_seeds is not None:
+        # A look that was taken must say the same again, and seeds were given over these instances.
         yield from (
-            f"instances: {name} added, but looks are planned over those that are there"
+            f"instances: {name} added, but looks or seeds are planned over the others"
             for name in sorted(set(new.rows_sha256) - set(locked.rows_sha256))
         )
+        planned = "looks or seeds are planned over the others"
         for name, seeds in _seeds_by_arm(locked).items():
             if more := _seeds_by_arm(new).get(name, seeds) - seeds:
-                yield f"arms.{name}: seeds {sorted(more)} added, but looks are planned without them"
+                yield f"arms.{name}: seeds {sorted(more)} added, but {planned}"
     yield from _staged_changes(locked, new)
 
 

@@ -38,12 +38,15 @@ def planned_runs(
     groups = _cells_by_block(spec)
     order = _instance_orders(spec, groups, [str(row["instance_id"]) for row in rows])
     row_of = {str(row["instance_id"]): row for row in rows}
+    n_seeds = spec.seed_counts(list(row_of))
+    place = {name: {s: i for i, s in enumerate(spec.seeds_in_order(name))} for name in spec.arms}
     runs: list[PlannedRun] = []
     for (phase, seed, model, _), cells in groups.items():
         for instance_id in order[seed]:
             row, row_digest = row_of[instance_id], rows_sha256[instance_id]
+            given = [c for c in cells if place[c[0].arm.name][seed] < n_seeds[instance_id]]
             for chunk in _shuffled_chunks(
-                cells, (seed, model, instance_id, phase), spec.max_block_runs
+                given, (seed, model, instance_id, phase), spec.max_block_runs
             ):
                 members = [
                     PlannedRun(

@@ -52,6 +52,8 @@ class AnalysisPlan:
     another refuses no sweep."""
     looks: Science[tuple[float, ...]] = added_science(())
     """Shares of the instances at which one may look and stop an arm; empty: at the end only."""
+    adjust_for_prior: Science[bool] = added_science(False)
+    """Differences in solve rate are given over all instances of `difficulty` too, by regression."""
     spending: Science[Spending] = added_science("obrien_fleming")
     """How the looks share the error."""
 

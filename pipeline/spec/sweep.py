@@ -1,6 +1,6 @@
 """A sweep: the grid of cells, on which instances, under which caps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from pipeline.spec.arm import ArmSpec
 from pipeline.spec.judge import JudgeSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.published import PublishedStudy
+from pipeline.spec.seed_allocation import allocated_seeds
 from pipeline.spec.site import SiteSpec
 
 WORKDIR = "/testbed"
@@ -58,6 +59,13 @@ class SweepSpec:
     arms: Science[Mapping[str, ArmSpec]]
     seeds: Science[tuple[int, ...]] = (0,)
     instances: Science[InstanceFilter] = InstanceFilter()
+    prior: Runtime[str | None] = None
+    """Where `difficulty` is from: a file, or the results folder of a pilot."""
+    difficulty: Science[Mapping[str, float]] = added_science({})
+    """Instance to the solve rate that is expected of it."""
+    mean_seeds: Science[Amount | None] = added_science(None)
+    """So many of the seeds an instance has on average, most where its outcome varies most by
+    `difficulty`; None: every instance has all of them."""
     sandbox: Science[Literal["local", "apptainer"]] = "local"
     allow_unsandboxed: Runtime[bool] = False
     analysis: Science[AnalysisPlan]
@@ -99,6 +107,11 @@ class SweepSpec:
             twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
             if twice:
                 raise ValueError(f"arms.{arm}.seeds: {twice} given twice; name each seed once")
+        if (self.mean_seeds is not None or self.analysis.adjust_for_prior) and not self.difficulty:
+            raise ValueError(
+                "mean_seeds and analysis.adjust_for_prior need to know how hard instances are: "
+                "prior=FILE with a solve rate by instance, or prior=DIR with a pilot's results"
+            )
         if not (self.models and self.agents and any(map(self.seeds_of, self.arms))):
             raise ValueError("nothing to run: a sweep needs an arm, a model, an agent and a seed")
         limits = {agent.output_limit_bytes for agent in self.agents.values()}
@@ -122,6 +135,29 @@ class SweepSpec:
         if not self.fork or arm in (self.analysis.reference, *self.fork_from.values()):
             return None
         return self.fork_from.get(arm, self.analysis.reference)
+
+    def seed_counts(self, instance_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many of an arm's seeds each instance has.
+
+        Raises:
+            ValueError: an instance of which the prior says nothing.
+        """
+        most = max(len(self.seeds_of(arm)) for arm in self.arms)
+        if self.mean_seeds is None:
+            return dict.fromkeys(instance_ids, most)
+        unknown = [name for name in instance_ids if name not in self.difficulty]
+        if unknown:
+            raise ValueError(
+                f"prior={self.prior} says nothing of {len(unknown)} instances, such as "
+                f"{unknown[0]}; add them, with 0.5 where nothing is known"
+            )
+        rates = {name: self.difficulty[name] for name in instance_ids}
+        return allocated_seeds(rates, mean=self.mean_seeds, most=most)
+
+    def seeds_in_order(self, arm: str) -> list[int]:
+        """Return the seeds of an arm in the order in which instances get them."""
+        first = self.analysis.prespecified_seed
+        return sorted(self.seeds_of(arm), key=lambda seed: (seed != first, seed))
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """Return the seeds of an arm: its own, or else the sweep's."""

@@ -45,5 +45,5 @@ def test_a_sweep_with_looks_does_not_grow(make_sweep: MakeSweep, more: str) -> N
     layout = make_sweep(looks)
     layout.submissions.joinpath("1.json").write_text("{}")
     launched(layout.root, looks)
-    with pytest.raises(FolderError, match="looks are planned"):
+    with pytest.raises(FolderError, match="looks or seeds are planned"):
         launched(layout.root, looks, more)

@@ -94,6 +94,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         ),
         "decisions": study.decisions,
         "forks": study.forks,
+        "by_prior": [(d, wording.points(d)) for d in study.by_prior],
         "matched_outcomes": _MATCHED_OUTCOMES,
         "gpu": ", ".join(
             f"{c.arm} {wording.ratio(c.ratios['gpu_s'])}"
