@@ -117,7 +117,7 @@ class EditorTool:
         if self._is(path, "-d", sandbox):
             if asked:
                 raise EditError(f"{path} is a folder, and view_range is for files")
-            listed = f"find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
+            listed = f"find {shlex.quote(path)} -maxdepth 2 ! -path '*/.*' | LC_ALL=C sort"
             return clipped(sandbox.execute(listed, timeout_s=self._timeout_s).output)
         text = _read(path, sandbox)
         if not asked:
