@@ -68,7 +68,9 @@ def grades(results: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("agent", [[], ["agent=trae", "agent.submit=answer"]], ids=["mini", "trae"])
-def test_oolong_answers_are_scored_and_reported(tmp_path: Path, agent: list[str]):
+def test_oolong_answers_are_scored_and_reported(
+    tmp_path: Path, agent: list[str], capsys: pytest.CaptureFixture[str]
+):
     rows = written(tmp_path / "rows.jsonl", [oolong_row(number) for number in range(4)])
     assert launch(sweep("oolong", rows, tmp_path / "results", *agent)) == 0
     found = grades(tmp_path / "results")
@@ -78,7 +80,11 @@ def test_oolong_answers_are_scored_and_reported(tmp_path: Path, agent: list[str]
         right = number % 2 == 0
         assert answer.strip() == f"Answer: {number + (5 if right else 6)}"
         assert (score, resolved) == (1.0 if right else 0.75, right)
-    assert (tmp_path / "results" / "report" / "report.html").exists()
+    said = capsys.readouterr().out
+    assert "score: plan_prune 0.875 against 0.875, difference +0.000" in " ".join(said.split())
+    report = tmp_path / "results" / "report"
+    assert "score: plan_prune 0.875" in (report / "report.html").read_text()
+    assert "sign_flip_p" in (report / "tables" / "scores.csv").read_text()
 
 
 def test_swe_qa_answers_are_judged_once_each_and_the_judges_noise_is_measured(

@@ -113,6 +113,28 @@ def splice_rows(study: Study) -> list[Row]:
     return [{**identity(g.group), **asdict(use)} for g in study.groups for use in g.splice_uses]
 
 
+def score_rows(study: Study) -> list[Row]:
+    """Return arms' mean scores against the reference's, where instances can be solved in part."""
+    return [
+        {
+            **identity(g.group),
+            "arm": c.arm,
+            "reference": g.reference,
+            "n_paired": c.n_paired,
+            "score": c.score,
+            "reference_score": c.reference_score,
+            **estimate_columns("difference", c.difference),
+            "sign_flip_p": c.p_value,
+            "holm_p": c.holm_p,
+            "margin": c.margin,
+            "is_not_worse": c.is_not_worse,
+            "power_not_worse": c.power_not_worse,
+        }
+        for g in study.groups
+        for c in g.scores
+    ]
+
+
 def behaviour_rows(study: Study) -> list[Row]:
     """Return what each arm's runs did."""
     return [{**identity(g.group), **_behaviour_row(b)} for g in study.groups for b in g.behaviour]

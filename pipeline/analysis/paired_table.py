@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import seed_means
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.outcomes import ArmOutcomes
+from pipeline.analysis.scores import score_sentences
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.wording import (
     UNKNOWN,
@@ -120,7 +121,8 @@ def _group_text(study: GroupStudy, cache_note: str) -> str:
         lines.append(note)
     if not study.contrasts:
         lines.append("only one arm: there is nothing to compare it with")
-    said = [verdict(c) for c in study.contrasts] + caveats(study.contrasts)
+    said = score_sentences(study.scores)
+    said += [verdict(c) for c in study.contrasts] + caveats(study.contrasts)
     for sentence in (*said, noise_sentence(study.reference, study.noise[study.reference])):
         lines += wrapped(sentence)
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from pipeline.analysis.detail_tables import (
     prior_rows,
     repository_rows,
     saving_rows,
+    score_rows,
     splice_rows,
     window_rows,
 )
@@ -282,6 +283,7 @@ ALL_TABLES = {
     "price_sweep": price_sweep_rows,
     "price_regret": price_regret_rows,
     "splices": splice_rows,
+    "scores": score_rows,
     "behaviour": behaviour_rows,
     "windows": window_rows,
     "grid": grid_rows,

@@ -47,6 +47,7 @@ from pipeline.analysis.prior_regression import AdjustedDifference, adjusted_diff
 from pipeline.analysis.published import not_as_published
 from pipeline.analysis.replication import SeedNoise, pass_at_k, pass_hat_k, seed_noise
 from pipeline.analysis.repositories import RepositorySensitivity, repository_sensitivity
+from pipeline.analysis.scores import ScoreContrast, score_contrasts
 from pipeline.analysis.splice_use import ArmSpliceUse, splice_uses
 from pipeline.analysis.strata import LengthBand, Saving, by_baseline_length, savings
 from pipeline.analysis.tables import open_tables
@@ -85,6 +86,8 @@ class GroupStudy:
     price_sweeps: Sequence[PriceSweep]
     price_regrets: Sequence[ArmPriceRegret]
     """Of arms whose messages and calls are there."""
+    scores: Sequence[ScoreContrast]
+    """The primary outcome where instances can be solved in part; empty elsewhere."""
     splice_uses: Sequence[ArmSpliceUse]
     """Of arms that spliced, where the server told."""
     behaviour: Sequence[ArmBehaviour]
@@ -281,6 +284,7 @@ def _group_study(
         price_regrets=price_regrets(connection, group, pricing.caching)
         if behaviour.run_ids
         else (),
+        scores=score_contrasts(connection, group, reference=reference, plan=plan, draws=draws),
         splice_uses=splice_uses(connection, group) if priced.bills else (),
         behaviour=behaviour_by_arm(connection, behaviour, group, reference=reference, draws=draws)
         if behaviour.run_ids

@@ -18,6 +18,7 @@ from pipeline.analysis.contrasts import Contrast
 from pipeline.analysis.figures.drawn import Drawn
 from pipeline.analysis.figures.style import evidence_word, short_number
 from pipeline.analysis.paired_table import HEADER, paired_rows
+from pipeline.analysis.scores import score_sentences
 from pipeline.analysis.study import GroupStudy, Study
 from pipeline.analysis.tally import ENDINGS, GRADES
 from pipeline.plural import plural
@@ -112,6 +113,7 @@ def _group(study: GroupStudy, figures: Sequence[Drawn], pages: Mapping[str, str]
         "sweeps": study.price_sweeps,
         "price_regrets": study.price_regrets,
         "splice_uses": study.splice_uses,
+        "scores": score_sentences(study.scores),
         "behaviour": study.behaviour,
         "leaking": study.leaking,
         "without_leaks": study.without_leaks,
