@@ -195,7 +195,7 @@ def test_impossible_and_unknown_counts_are_named_and_refuse_nothing(two_arms: Pa
     )
     with open_tables(two_arms) as connection:
         codes = {problem.code: problem.sentence for problem in count_problems(connection)}
-    assert "2 of 5 answered calls have no token counts, in 2 runs" in codes["unknown_counts"]
+    assert "2 of 5 answered calls without token counts, in 2 runs" in codes["unknown_counts"]
 
 
 def test_writes_and_time_to_live_are_billed_call_by_call(two_arms: Path):

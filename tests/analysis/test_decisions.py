@@ -74,7 +74,7 @@ def test_a_look_is_due_only_when_all_its_instances_are_graded():
     (decision,) = decisions(waiting, PLAN)
     assert (decision.look, decision.stops, decision.n_complete) == (0, False, 0)
     assert decision.sentence == (
-        "mask: no look is due; look 1 of 5 needs the first 100 instances graded, 0 are"
+        "mask: no look is due; look 1 of 5 needs the first 100 instances graded; 0 so far"
     )
 
 

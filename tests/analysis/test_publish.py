@@ -112,7 +112,7 @@ def test_the_door_refuses_an_invalid_sweep_and_marks_it_when_asked(
     out = tmp_path / "out"
     assert analyze([str(sweep), "--out", str(out)]) == 2
     assert "--allow-invalid" in capsys.readouterr().err
-    assert not out.exists()
+    assert not (out / "report.html").exists()
     assert analyze([str(sweep), "--out", str(out), "--allow-invalid"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("NOT VALID")
