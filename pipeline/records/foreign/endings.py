@@ -54,7 +54,7 @@ _TEXTS: tuple[tuple[FailureClass, str], ...] = (
     (FailureClass.INFRA_DISK, r"no space left|disk quota|read-only file system"),
     (
         FailureClass.INFRA_SERVER,
-        r"(insufficient|exceeded|out of|not enough|no) [\w ]{0,30}(credits?|quota|balance|funds)"
+        r"(insufficient|exceeded|out of|not enough|no) [\w ]{0,30}(credits?|quota|balance|funds)|\bquota\b"
         r"|requires more credits|payment required|billing|rate.?limit|too many requests"
         r"|overloaded|api.?key|unauthori[sz]ed|authenticat|permission denied by|forbidden"
         r"|connection (refused|reset|aborted|error|closed)|timed? ?out|bad gateway"
@@ -101,7 +101,9 @@ class Ending:
         return found or FailureClass.UNKNOWN_ENDING
 
     def _by_text(self) -> FailureClass | None:
-        said = f"{self.exit_status} {self.error}"
+        # An exception's name is words without spaces: InsufficientQuota.
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.exit_status)
+        said = f"{name} {self.error}"
         return next((ending for ending, pattern in _PATTERNS if pattern.search(said)), None)
 
 

@@ -31,6 +31,11 @@ def ending(status: str, error: str = "", **more: Any) -> FailureClass:
         ("AuthenticationError: wrong key", "infra_server"),
         ("", "infra_node"),
         ("Submitted", "submitted_empty"),
+        ("InsufficientQuota", "infra_server"),
+        ("provider.QuotaExceededError", "infra_server"),
+        ("OutOfCredits", "infra_server"),
+        ("ConnectionTimeoutException", "infra_server"),
+        ("ApptainerError", "infra_sandbox"),
     ],
 )
 def test_a_known_name_has_its_class(status: str, expected: str) -> None:
