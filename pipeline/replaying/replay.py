@@ -294,7 +294,10 @@ class _Replay:
         before = self._recording.calls[0] if self._recording.calls else None
         for number, call in enumerate(self._recording.calls):
             self._model = call.model
-            self._is_other_model = before is not None and before.model != call.model
+            # A call that does not name its model is no sign of a change.
+            self._is_other_model = (
+                before is not None and None not in (before.model, call.model)
+            ) and before.model != call.model
             before = call
             self._history.grow_to(call.n_messages)
             self._view.apply(shared[number])

@@ -199,10 +199,17 @@ def test_a_gap_that_lost_nothing_is_no_break() -> None:
 
 
 def test_another_model_has_not_the_prefix_in_its_cache() -> None:
-    switched = session(*GROWING[:2], call(150, 0, 150, model="gpt-5"))
+    first, second = (replace(c, model="claude-sonnet") for c in GROWING[:2])
+    switched = session(first, second, call(150, 0, 150, model="gpt-5"))
     (broken,) = cost_of(switched).breaks
     assert broken.reason is Reason.MODEL
     assert broken.cost == pytest.approx(130 * (4.0 - 0.4) / 1e6)
+
+
+def test_a_call_that_does_not_name_its_model_has_not_changed_it() -> None:
+    first, second, third = GROWING
+    found = replayed(session(first, replace(second, model="claude-sonnet"), third))
+    assert [c.is_other_model for c in found.calls] == [False, False, False]
 
 
 def test_a_miss_without_a_reason_in_the_file_is_called_so() -> None:
