@@ -35,6 +35,7 @@ from pipeline.planning.cluster_run import (
     submit_sweep,
 )
 from pipeline.planning.config import ConfigError, known, sweep_spec
+from pipeline.planning.disk_estimate import disk_text
 from pipeline.planning.display import LiveDisplay, grid_view
 from pipeline.planning.estimate import Estimate, estimate_text, estimated
 from pipeline.planning.folder import FolderError, check_folder, write_folder
@@ -99,6 +100,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
         console.print(estimate_text(estimate, used_gpu_hours=past.used_gpu_hours), markup=False)
     if spec.dry_run:
         console.print(plan_text(sweep), markup=False)
+        console.print(disk_text(spec, sweep.rows, len(past.todo)), markup=False)
     on_slurm = spec.cluster.kind == "slurm"
     if on_slurm and not (spec.dry_run or spec.force):
         refuse_while_alive(layout)

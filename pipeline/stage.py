@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, where, what in (
         (
             *("dataset", _dataset, "FOLDER|FILE"),
-            "a dataset: FILE, exported FOLDER, or OWNER/NAME on the hub",
+            "a dataset: FILE, exported FOLDER, FOLDER of Harbor tasks, or OWNER/NAME on the hub",
         ),
         ("model", _model, "FOLDER", "a model: snapshot FOLDER, or OWNER/NAME on the hub"),
     ):
@@ -221,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--drop-ungradable",
                 action="store_true",
-                help="leave out rows without tests or with a parser that the harness lacks",
+                help="leave out rows and tasks that cannot be graded, and list them",
             )
         else:
             command.add_argument(

@@ -4,6 +4,7 @@
 steps, input tokens and grades, every planned run exactly once, whatever was killed on the way.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -15,11 +16,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.benchmarks.harbor.tasks import task_folders, task_row
+from pipeline.benchmarks.toy.rows import toy_rows
 from pipeline.host.process import ProcessIdentity, is_alive, process_identity
 from pipeline.host.proctable import all_processes
 from pipeline.records.layout import Layout
 from pipeline.records.plan import read_plan
 from pipeline.records.states import run_states
+from tests.benchmarks.harbor_tasks import write_tasks
 from tests.words import words_of
 
 SMALL = ["+sweep=demo", "instances.sample=3", "seeds=[0]", "~arms.no_plan", "~arms.sham_cleanup"]
@@ -254,7 +258,32 @@ def test_a_dry_run_writes_nothing(tmp_path):
     shown = launch(tmp_path / "results", "dry_run=true")
     assert shown.returncode == 0
     assert "6 runs in 3 blocks" in shown.stdout
+    assert "of results" in shown.stdout
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "benchmark", "n_arms"),
+    [("full500", "lite", 4), ("full500", "multilingual", 4), ("deepswe", "deepswe", 2)],
+)
+def test_a_dry_run_plans_every_benchmark_that_comes_with_a_config(
+    tmp_path, sweep, benchmark, n_arms
+):
+    dataset = tmp_path / "rows.jsonl"
+    rows = toy_rows()[:3]
+    if benchmark == "multilingual":
+        rows = [{**row, "version": None, "log_parser": "parse_log_gotest"} for row in rows]
+    if benchmark == "deepswe":
+        rows = [task_row(f) for f in task_folders(write_tasks(tmp_path / "tasks"))][1:]
+    dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [f"+sweep={sweep}", f"benchmark={benchmark}", f"dataset={dataset}", "cluster=local"]
+    words += [f"results={tmp_path / 'results'}", "dry_run=true", "seeds=[0]"]
+    argv = [sys.executable, "-m", "pipeline.launch", *words]
+    shown = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert f"{3 * n_arms} runs in 3 blocks" in shown.stdout
+    assert "images: 0 staged" in shown.stdout
+    assert "GPU-hours" in shown.stdout
 
 
 def test_gold_patches_can_be_graded_before_anything_is_submitted(tmp_path):

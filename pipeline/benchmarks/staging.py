@@ -1,8 +1,8 @@
 """Bringing a dataset to the site: one checked file with its digest beside it.
 
-Owns `stage dataset`: a local file is copied as it is, an export of several files becomes one
-Parquet file, a name on the Hugging Face hub is fetched first. Jobs read the result and download
-nothing.
+Owns `stage dataset`: a local file is copied as it is, an export of several files and a folder of
+Harbor's tasks become one Parquet file, a name on the Hugging Face hub is fetched first. Jobs read
+the result and download nothing.
 """
 
 import hashlib
@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.benchmarks.rows import DatasetError, read_rows
+from pipeline.benchmarks.harbor.tasks import task_folders, task_row
+from pipeline.benchmarks.rows import DatasetError, check_identities, read_rows
 from pipeline.benchmarks.swe_bench.columns import check_columns, refuse_ungradable, ungradable
 from pipeline.host.files import replace_bytes
 from pipeline.plural import plural
@@ -49,11 +50,13 @@ def stage_dataset(
 
     Args:
         source: a `.json`, `.jsonl` or `.parquet` file, a folder with Parquet or Arrow files (as
-            the `datasets` library saves and the hub serves them), or a name on the hub.
+            the `datasets` library saves and the hub serves them) or with Harbor's task folders, or
+            a name on the hub.
         target: a folder, or with one of those endings the file itself; made if absent.
         revision: on the hub; a commit, so that it can be told later which one it was.
         split: which of several splits; splits are never mixed.
-        drop_ungradable: leave out rows that no patch can be graded for, instead of refusing all.
+        drop_ungradable: leave out rows that no patch can be graded for, and tasks that need what
+            is not done here, instead of refusing all.
 
     Raises:
         DatasetError: nothing usable is there, it has several splits and none is named, or its rows
@@ -62,18 +65,25 @@ def stage_dataset(
     path = Path(source)
     if not path.exists():
         path = _download(source, revision)
+    tasks = task_folders(path) if path.is_dir() else []
     dropped: dict[str, str] = {}
-    if path.is_file() and path.suffix in _SUFFIXES:
-        if split is not None:
-            raise DatasetError(f"{path} is one file and has no splits: leave --split out")
+    if (tasks or path.is_file()) and split is not None:
+        raise DatasetError(f"{path} has no splits: leave --split out")
+    if tasks:
+        rows, dropped = _task_rows(tasks, drop=drop_ungradable)
+        data, name = b"", f"{path.resolve().name}.parquet"
+    elif path.is_file() and path.suffix in _SUFFIXES:
         rows, data, name = read_rows(path), path.read_bytes(), path.name
     else:
         rows, name = _split_rows(path, split), Path(source).name
         data, name = b"", f"{name}.parquet" if split is None else f"{name}-{split}.parquet"
-    check_columns(rows, source=source)
-    if drop_ungradable:
-        rows, dropped = _gradable(rows, source=source)
-    refuse_ungradable(rows, source=source)
+    if tasks:
+        check_identities(rows, source=source)
+    else:
+        check_columns(rows, source=source)
+        if drop_ungradable:
+            rows, dropped = _gradable(rows, source=source)
+        refuse_ungradable(rows, source=source)
     if dropped or not data:
         data, name = _as_parquet(rows), str(Path(name).with_suffix(".parquet"))
     folder = target
@@ -121,6 +131,28 @@ def _gradable(
             f"{source}: none of its {plural(len(rows), 'row')} can be graded: {reasons}"
         )
     return kept, reasons
+
+
+def _task_rows(tasks: Sequence[Path], *, drop: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the rows of task folders, and why not of the others, by instance.
+
+    Raises:
+        DatasetError: some have none and are not to be dropped, or all.
+    """
+    rows, refused = [], {}
+    for folder in tasks:
+        try:
+            rows.append(task_row(folder))
+        except DatasetError as error:
+            refused[folder.name] = str(error)
+    if refused and not (drop and rows):
+        some = "; ".join(list(refused.values())[:5])
+        more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
+        raise DatasetError(
+            f"{len(refused)} of {len(tasks)} tasks cannot be run: {some}{more}. "
+            "Leave them out: --drop-ungradable"
+        )
+    return rows, refused
 
 
 def _split_rows(folder: Path, split: str | None) -> list[dict[str, Any]]:

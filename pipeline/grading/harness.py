@@ -18,6 +18,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from pipeline.grading.disturbance import disturbance, exit_code_of_tests
+from pipeline.grading.logged_run import (
+    LOG_LIMIT_BYTES,
+    READ_TIMEOUT_S,
+    run_logged,
+    scratch_in,
+)
 from pipeline.grading.run_settings import run_settings_in
 from pipeline.grading.verdict import (
     Grade,
@@ -34,11 +40,7 @@ from pipeline.protocols import CommandResult, Sandbox
 from pipeline.records.failure import SandboxError
 from pipeline.records.patch import patch_bytes
 
-LOG_LIMIT_BYTES = 64 << 20
-"""Longest test log; the longest of the stored real ones has 3 MB. Tests that print more lose their
-reader and end, instead of filling the node's disk until their time is up."""
 APPLY_TIMEOUT_S = 600.0
-READ_TIMEOUT_S = 60.0
 START_OF_TESTS, END_OF_TESTS = ">>>>> Start Test Output", ">>>>> End Test Output"
 NO_REPOSITORY = 97
 """Exit status of our apply script where there is no repository to apply anything to."""
@@ -158,13 +160,13 @@ def grade_patch(
     if patch is None or not has_content(patch):
         return without_patch(patch)
     started = time.monotonic()
-    folder = _scratch_in(sandbox)
+    folder = scratch_in(sandbox)
     applied = _apply(sandbox, patch, folder)
     if applied.returncode != 0:
         grade = not_applied(patch, output=applied.output, seconds=time.monotonic() - started)
         return replace(grade, test_settings=run_settings_in(patch))
     variables = {**(variables or {}), **_upload(sandbox, wheels, folder)}
-    ran = _run_tests(sandbox, eval_script(row), folder, variables, timeout_s=timeout_s)
+    ran = run_logged(sandbox, eval_script(row), folder, variables, timeout_s=timeout_s)
     grade = _verdict(row, patch, ran, timeout_s=timeout_s, seconds=time.monotonic() - started)
     return replace(
         grade,
@@ -217,48 +219,6 @@ def apply_script(patch_path: str, commands: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_script(folder: str, variables: Mapping[str, str] | None = None) -> str:
-    """Return the command that runs the evaluation script and keeps all it prints.
-
-    `variables` are set for the script, whose text stays the official one.
-
-    stdout and stderr go through one pipe into a file: one pipe because the start and end markers
-    come from `set -x` on stderr, a file because a sandbox bounds what a command may return, and a
-    pipe rather than the file itself because a test that opens /dev/stdout anew would truncate a
-    file. A process that the tests left behind may hold the pipe open: it is not waited for. Tests
-    may also clear the temporary folder that the file is in; it is then written once more.
-    """
-    where = shlex.quote(folder)
-    words = [f"{name}={shlex.quote(value)}" for name, value in (variables or {}).items()]
-    bash = " ".join(["env", *words, "/bin/bash"] if words else ["/bin/bash"])
-    most_kib = LOG_LIMIT_BYTES // 1024 + 1
-    return (
-        f"cd {where} && mkfifo stream && : > test_output.txt || exit {NO_REPOSITORY}\n"
-        "exec 9< test_output.txt\n"
-        f"(ulimit -f {most_kib}; exec cat < stream >> test_output.txt) 9<&- & reader=$!\n"
-        f'(cd "$OLDPWD" && exec {bash} {where}/eval.sh) > stream 2>&1 < /dev/null 9<&-\n'
-        "code=$?\n"
-        "for pause in .002 .005 .01 .02 .05 .1 .2 .3 .3; do\n"
-        "  kill -0 $reader 2> /dev/null || break\n"
-        "  sleep $pause\n"
-        "done\n"
-        "kill $reader 2> /dev/null\n"
-        f"[ -e {where}/test_output.txt ] || {{\n"
-        f"  mkdir -p {where} && cat <&9 > {where}/test_output.txt\n"
-        "}\n"
-        "exit $code\n"
-    )
-
-
-def _scratch_in(sandbox: Sandbox) -> str:
-    """Return a folder in the sandbox, outside the repository, that no other grading uses."""
-    made = sandbox.execute("mktemp -d", timeout_s=READ_TIMEOUT_S)
-    folder = last_line(made.output)
-    if made.returncode != 0 or not folder.startswith("/"):
-        raise SandboxError(f"no temporary folder in the sandbox: {made.output.strip()!r}")
-    return folder
-
-
 def _apply(sandbox: Sandbox, patch: str, folder: str) -> CommandResult:
     patch_path = f"{folder}/patch.diff"
     sandbox.upload(patch_bytes(patch), patch_path)
@@ -280,33 +240,6 @@ def _upload(sandbox: Sandbox, wheels: Sequence[Path], folder: str) -> dict[str, 
     for wheel in wheels:
         sandbox.upload(wheel.read_bytes(), f"{where}/{wheel.name}")
     return {"PIP_FIND_LINKS": where}
-
-
-def _run_tests(
-    sandbox: Sandbox,
-    script: str,
-    folder: str,
-    variables: Mapping[str, str],
-    *,
-    timeout_s: float,
-) -> CommandResult:
-    """Return how the evaluation script ended, with the whole of what it printed."""
-    sandbox.upload(script.encode(), f"{folder}/eval.sh")
-    ran = sandbox.execute(run_script(folder, variables), timeout_s=timeout_s)
-    try:
-        log = sandbox.download(f"{folder}/test_output.txt", limit_bytes=LOG_LIMIT_BYTES + 1)
-    except FileNotFoundError:
-        if not ran.timed_out:
-            raise SandboxError(f"the test log vanished: {ran.output[-500:]!r}") from None
-        log = b""
-    return CommandResult(
-        output=log[:LOG_LIMIT_BYTES].decode("utf-8", "replace"),
-        returncode=ran.returncode,
-        timed_out=ran.timed_out,
-        limit=ran.limit,
-        dropped_bytes=max(0, len(log) - LOG_LIMIT_BYTES),
-        wall_s=ran.wall_s,
-    )
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.host.process import run_command
+from pipeline.planning.disk_estimate import BYTES_A_RUN
 from pipeline.planning.doctor import Check, fail, ok, warn
 from pipeline.planning.estimate import Estimate
-from pipeline.planning.preflight import BYTES_A_RUN, MIN_FREE_BYTES
+from pipeline.planning.preflight import MIN_FREE_BYTES
 from pipeline.planning.problem import WORDS
 from pipeline.spec.sweep import SweepSpec
 

@@ -10,6 +10,7 @@ from pipeline.arms.line_pruning import LinePruning
 from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
 from pipeline.benchmarks.toy.recipes import recipe_for
+from pipeline.planning.disk_estimate import BYTES_A_RUN
 from pipeline.planning.estimate import Estimate, hours_text
 from pipeline.planning.forks import fork_problems
 from pipeline.planning.history import History
@@ -25,8 +26,6 @@ from pipeline.serving.parts import missing_parts
 from pipeline.spec.sweep import SweepSpec
 
 MIN_FREE_BYTES = 200_000_000
-BYTES_A_RUN = 60_000
-"""A run of 60 steps in the journal and again in the tables, compressed."""
 
 
 def is_real(spec: SweepSpec) -> bool:

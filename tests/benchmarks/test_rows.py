@@ -20,6 +20,7 @@ from pipeline.benchmarks.rows import (
     stratified,
 )
 from pipeline.benchmarks.swe_bench.columns import load_rows
+from pipeline.benchmarks.swe_bench.format import FORMAT as SWE_BENCH
 from pipeline.spec.sweep import BenchmarkSpec
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -304,3 +305,9 @@ def test_a_row_that_cannot_be_run_is_refused_before_anything_is(tmp_path, change
     path.write_text(json.dumps([a_row(1), {**a_row(2), **changes}]))
     with pytest.raises(DatasetError, match=f"row 2.*{told}"):
         load_rows(path)
+
+
+def test_rows_of_swe_bench_live_are_refused_with_the_rule_that_is_not_had():
+    row = {"instance_id": "a__b-1", "test_cmds": ["pytest -rA"], "log_parser": "pytest"}
+    with pytest.raises(DatasetError, match=r"row 1 \(a__b-1\): .*SWE-bench-Live, whose rule"):
+        SWE_BENCH.check([row], source="live.parquet")

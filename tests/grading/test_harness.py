@@ -183,7 +183,8 @@ def test_tests_that_clear_the_temporary_folder_are_graded_all_the_same(
 def test_tests_that_print_without_end_are_the_patchs_fault_and_fill_no_disk(
     sandbox, row, patch_of: PatchOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.grading.harness.LOG_LIMIT_BYTES", 1 << 20)
+    for module in ("harness", "logged_run"):
+        monkeypatch.setattr(f"pipeline.grading.{module}.LOG_LIMIT_BYTES", 1 << 20)
     row["eval_script"] = row["eval_script"].replace("bash tests.sh", "yes; bash tests.sh")
     grade = graded(sandbox, row, patch_of(greet))
     assert grade.grade_class is GradeClass.UNRESOLVED

@@ -104,6 +104,12 @@ def ungradable(row: Mapping[str, Any]) -> str | None:
 
 
 def _check_columns(row: Mapping[str, Any], name: str) -> None:
+    if "test_cmds" in row and "eval_script" not in row:
+        raise DatasetError(
+            f"{name}: these are rows of SWE-bench-Live, whose rule the official harness does not "
+            "have: a test that should go on passing and is not reported counts as a failure here, "
+            "and not there. Bring them as Harbor's tasks, with a test script that has their rule"
+        )
     missing = [c for c in CLASSIC_COLUMNS if c not in row or (row[c] is None and c != "version")]
     if missing:
         raise DatasetError(f"{name}: missing {', '.join(missing)}; is this a SWE-bench dataset?")
