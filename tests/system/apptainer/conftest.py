@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 # Tests of other folders are run here too; they have to be known as such before they are imported.
-pytest.register_assert_rewrite("tests.sandbox.promises", "tests.grading.test_harness")
+pytest.register_assert_rewrite(
+    "tests.sandbox.promises", "tests.grading.test_harness", "tests.benchmarks.test_harbor_grading"
+)
 
 from pipeline.sandbox.apptainer import ApptainerSandboxes  # noqa: E402
 from pipeline.sandbox.box import Box  # noqa: E402
