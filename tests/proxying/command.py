@@ -31,8 +31,11 @@ class Started:
         assert isinstance(found, list), self.lines
         return found[0]
 
-    def end(self, number: int) -> int:
+    def signal(self, number: int) -> None:
         self._popen.send_signal(number)
+
+    def end(self, number: int) -> int:
+        self.signal(number)
         status = self._popen.wait(60)
         self._reader.join()
         return status

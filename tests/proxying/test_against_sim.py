@@ -12,7 +12,8 @@ from pipeline.analysis.publish import analyze_results
 from pipeline.serving.sim.config import SimConfig
 from pipeline.serving.sim.server import SimHandle, serve
 from tests.proxying.command import started
-from tests.proxying.running import Client, extra, rebuilt, running, runs, the_run
+from tests.proxying.running import TASK, Client, extra, rebuilt, running, runs, the_run
+from tests.proxying.upstream import STREAM_HEAD, chunk, delta, event, scripted
 from tests.serving import sim_world
 
 
@@ -203,3 +204,34 @@ def test_one_folder_may_have_two_proxies_at_once(sim: SimHandle, tmp_path: Path)
         other.proxy._tend()
         other.ask(ask)
     assert [run.run["arm"] for run in runs(out)] == ["full_history", "dedup"]
+
+
+def test_a_second_ctrl_c_cuts_answers_off_and_what_came_of_them_is_kept(tmp_path: Path):
+    out = tmp_path / "out"
+    held = [STREAM_HEAD, chunk(event(delta(content="Half an ans"))), b"HOLD"]
+    with (
+        scripted(held) as upstream,
+        started("--arm", "dedup", "--upstream", upstream.base_url, "--out", str(out)) as proxy,
+    ):
+        answers: list = []
+        ask = threading.Thread(
+            target=lambda: answers.append(Client(proxy.port).ask(TASK, stream=True))
+        )
+        ask.start()
+        upstream.wait_for_chats(1)
+        proxy.signal(signal.SIGINT)
+        proxy.wait_for("waiting for 1 answers")
+        assert proxy.end(signal.SIGINT) == 0
+        ask.join()
+    assert answers[0].broken
+    assert b"Half an ans" in answers[0].body
+    (call,) = the_run(out).calls
+    assert "broke off" in call["error"]
+    assert call["reply"] == "Half an ans"
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_is_left(sim: SimHandle, tmp_path: Path):
+    out = tmp_path / "out"
+    with pytest.raises(OSError, match="in use"), running(out, sim.base_url, port=sim.port):
+        pass
+    assert not out.exists()
