@@ -54,8 +54,8 @@ _TEXTS: tuple[tuple[FailureClass, str], ...] = (
     (FailureClass.INFRA_DISK, r"no space left|disk quota|read-only file system"),
     (
         FailureClass.INFRA_SERVER,
-        r"(insufficient|exceeded|out of|not enough|no) [\w ]{0,30}(credits?|quota|balance|funds)|\bquota\b"
-        r"|requires more credits|payment required|billing|rate.?limit|too many requests"
+        r"(insufficient|exceeded|out of|not enough|no) [\w ]{0,30}(credits?|quota|balance|funds)"
+        r"|\bquota\b|requires more credits|payment required|billing|rate.?limit|too many requests"
         r"|overloaded|api.?key|unauthori[sz]ed|authenticat|permission denied by|forbidden"
         r"|connection (refused|reset|aborted|error|closed)|timed? ?out|bad gateway"
         r"|service unavailable|internal server error|name resolution|remote end closed"
