@@ -49,6 +49,10 @@ def test_a_task_folder_says_all_that_a_row_needs(tasks: Path):
     assert "canary" not in row["problem_statement"]
 
 
+def test_a_task_without_a_time_limit_leaves_it_to_the_sweep(tasks: Path):
+    assert task_row(change(tasks / FILES, **{"timeout_sec = 600.0": ""}))["wall_limit_s"] is None
+
+
 def test_folders_are_staged_as_one_file_that_launch_reads(tasks: Path, tmp_path: Path):
     file = tmp_path / "data" / "tasks.parquet"
     assert stage.main(["dataset", str(tasks), "--to", str(file)]) == 0

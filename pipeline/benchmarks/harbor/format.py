@@ -35,6 +35,8 @@ from pipeline.records.patch import patch_bytes
 
 COLUMNS = ("instance_id", "repo", "problem_statement", "image", "tests", "tests_sha256")
 APPLY_TIMEOUT_S = 600.0
+SOLUTION_TIMEOUT_S = 3600.0
+"""Of a solution whose task sets no limit."""
 _VERIFIER = "/logs/verifier"
 _REWARD_LIMIT_BYTES = 1 << 20
 # A file is put back to the commit that the diff is against: an image may hold it changed.
@@ -64,7 +66,7 @@ class HarborGrader:
         """Return what the row's solution does to a fresh sandbox, taken as a run's work is."""
         if not row.get("solution"):
             return ""
-        limit_s = float(row.get("wall_limit_s") or APPLY_TIMEOUT_S)
+        limit_s = float(row.get("wall_limit_s") or SOLUTION_TIMEOUT_S)
         with start() as sandbox:
             commit = first_commit_to_submit_from(sandbox, timeout_s=APPLY_TIMEOUT_S)
             _put(sandbox, str(row["solution"]), "/solution")

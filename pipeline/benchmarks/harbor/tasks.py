@@ -21,7 +21,6 @@ from pipeline.benchmarks.rows import DatasetError
 MODEL_PATCH = "/logs/artifacts/model.patch"
 """Where a verifier that applies the agent's work itself looks for it."""
 ARCHIVE_LIMIT_BYTES = 64 << 20
-AGENT_TIMEOUT_S = 3600.0
 VERIFIER_TIMEOUT_S = 600.0
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 _PLAIN_STEP = re.compile(r"(FROM|COPY|WORKDIR)\s|RUN\s+chmod\s", re.IGNORECASE)
@@ -59,7 +58,7 @@ def task_row(folder: Path) -> dict[str, Any]:
         "workdir": environment.get("workdir") or _workdir_in(folder / "environment/Dockerfile"),
         "network_rollout": _has_network(_part(task, "agent"), environment),
         "network_grade": _has_network(verifier, verifier.get("environment") or environment),
-        "wall_limit_s": float(_part(task, "agent").get("timeout_sec") or AGENT_TIMEOUT_S),
+        "wall_limit_s": _part(task, "agent").get("timeout_sec"),
         "grade_timeout_s": float(verifier.get("timeout_sec") or VERIFIER_TIMEOUT_S),
         "env": _json(environment.get("env")),
         "verifier_env": _json(verifier.get("env")),
