@@ -10,6 +10,7 @@ Launch grades by itself; this is for what is left, and for after a change of the
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pipeline.benchmarks.swe_bench.columns import load_rows
 from pipeline.benchmarks.swe_qa.format import JudgeGrader
 from pipeline.compact import compact_folder
 from pipeline.grading.evaluation import eval_site
-from pipeline.grading.harness import grade_log
+from pipeline.grading.harness import START_OF_TESTS, grade_log
 from pipeline.grading.verdict import UNDECIDED
 from pipeline.host.process import hear_interrupts
 from pipeline.judging.endpoint import NoJudgeError
@@ -98,16 +99,32 @@ def _from_log(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
         parser.error(f"--from-log also needs {', '.join(missing)}")
     row = select_rows(load_rows(options.dataset), instance_ids=[options.instance])[0]
     patch = patch_text(options.patch.read_bytes())
-    try:
-        report = grade_log(options.from_log, row, patch)
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{options.from_log} is not a test log: {error}") from None
+    with tempfile.TemporaryDirectory(prefix="planprune-") as folder:
+        report = grade_log(_readable(options.from_log, Path(folder)), row, patch)
     if options.json:
         print(json.dumps({options.instance: report}))
         return 0
     print(json.dumps({options.instance: report}, indent=2))
     print(f"{options.instance}: {'resolved' if report['resolved'] else 'not resolved'}")
     return 0
+
+
+def _readable(log: Path, folder: Path) -> Path:
+    """Return the log, or a copy in which bytes that are no UTF-8 are replaced, as in a sweep.
+
+    Raises:
+        DatasetError: it is text of another kind.
+    """
+    data = log.read_bytes()
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        if START_OF_TESTS.encode() not in data:
+            raise DatasetError(f"{log} is not a test log: {error}") from None
+        print(f"grade: {log}: bytes that are no UTF-8 are replaced ({error})", file=sys.stderr)
+        log = folder / log.name
+        log.write_text(data.decode(errors="replace"))
+    return log
 
 
 def _grade_missing(results: Path) -> int:

@@ -79,6 +79,25 @@ def test_no_door_takes_such_a_row_or_shows_a_traceback(
     assert said in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_log_with_odd_bytes_is_graded_as_in_a_sweep_and_other_text_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str
+) -> None:
+    log, patch = tmp_path / "log", tmp_path / "patch"
+    inside = "caf\xe9\nPASSED tests/test_a.py::test_two"
+    text = f">>>>> Start Test Output\n{inside}\n>>>>> End Test Output\n"
+    log.write_bytes(text.encode(encoding))
+    patch.write_text("diff --git a/x b/x\n")
+    words = ["--patch", str(patch), "--dataset", str(lines(tmp_path, row()))]
+    status = grade.main(["--from-log", str(log), "--instance", "case__counter-1", *words])
+    shown = capsys.readouterr()
+    if encoding == "utf-16":
+        assert (status, "is not a test log" in shown.err) == (2, True)
+    else:
+        assert (status, "are replaced" in shown.err) == (0, True)
+        assert "case__counter-1: resolved" in shown.out
+
+
 def test_the_known_parsers_and_kinds_of_evaluation_are_the_harnesss() -> None:
     from swebench.harness.constants import EvalType
     from swebench.harness.log_parsers import PARSER_REGISTRY
