@@ -274,6 +274,11 @@ def _reply_of(
             f"the model server refuses the request (HTTP {status}): {_shortened(data)}; check the"
             " model's configuration"
         )
+    if status >= 300:
+        raise RequestRefusedError(
+            f"the model server sends requests elsewhere (HTTP {status}), which is not followed; "
+            "give that address as model.base_url"
+        )
     try:
         reply = json.loads(data)
     except ValueError as error:

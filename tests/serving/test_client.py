@@ -346,6 +346,12 @@ def test_any_other_refusal_is_a_configuration_error_and_not_tried_again(status):
         ask([says(status=status, body=b"no such field")])
 
 
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirect_is_not_followed_and_names_the_key(status):
+    with pytest.raises(RequestRefusedError, match="give that address as model.base_url"):
+        ask([says(status=status, body=b"")])
+
+
 def test_a_base_url_without_a_host_is_refused_at_once():
     with pytest.raises(ValueError, match="http://HOST:PORT/v1"):
         HttpCompleter(model(), "localhost:8000")
