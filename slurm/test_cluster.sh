@@ -137,7 +137,7 @@ start_accounting() {
   chmod 600 "$root/etc/slurmdbd.conf"
   slurmdbd
   until_true sacctmgr -n list cluster
-  sacctmgr -n list cluster | grep -q testcluster || sacctmgr -iQ add cluster testcluster
+  sacctmgr -nP list cluster format=cluster | grep -qx testcluster || sacctmgr -iQ add cluster testcluster
 }
 
 case $verb in

@@ -52,7 +52,7 @@ def test_real_runs_are_labelled_by_rule_with_their_provenance(tmp_path):
     job = LabelJob(trajectories=(str(REAL),), out=str(tmp_path / "labels.parquet"))
     printed, complete = run_label_job(job, {})
     assert complete
-    assert "104 outputs, 5201 lines" in printed[0]
+    assert "104 outputs, 5,201 lines" in printed[0]
     labels = read_labels(tmp_path / "labels.parquet")
     assert len(labels.provenance["sources"]) == 6
     assert labels.provenance["heuristic"]["min_chars"] == 8
