@@ -56,15 +56,14 @@ def score_contrasts(
     plan: AnalysisPlan,
     draws: Draws,
 ) -> list[ScoreContrast]:
-    """Return every arm against the reference; none where grades have no scores."""
+    """Return every arm against the reference; none where every grade is solved or not."""
     columns = connection.execute(
         "SELECT run_id, score FROM verdicts WHERE score IS NOT NULL ORDER BY run_id"
     ).fetchnumpy()
-    if not len(columns["run_id"]) or reference not in group.arms:
+    values = np.asarray(columns["score"], dtype=np.float64)
+    if reference not in group.arms or not ((values > 0) & (values < 1)).any():
         return []
-    shaped = shaped_by_arm(
-        group, columns["run_id"].tolist(), {"score": np.asarray(columns["score"])}
-    )
+    shaped = shaped_by_arm(group, columns["run_id"].tolist(), {"score": values})
     scores = {name: arrays["score"] for name, arrays in shaped.items()}
     found = [
         _contrast(group, name, reference, scores, plan, draws)
