@@ -47,7 +47,7 @@ test-faults: $(VENV)/.dev ## Kill, cancel, requeue, fill the disk: workers here,
 	REQUIRE=$(REQUIRE) $(BIN)/python -m pytest -q tests/worker/test_faults.py tests/worker/test_slurm_end.py tests/system/test_slurm_faults.py
 
 test-pruner: $(VENV)/.pruner ## Tests that need the extra `pruner` (PyTorch); REQUIRE=torch: its absence fails them
-	REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners)
+	REQUIRE=$(REQUIRE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -q $(wildcard tests/linehead tests/pruners tests/serving/test_splice_keys.py)
 
 test-gpu: $(VENV)/.dev ## Tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu

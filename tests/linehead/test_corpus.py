@@ -54,7 +54,7 @@ def test_the_corpus_becomes_a_labels_file_with_what_followed(corpus, tmp_path, c
     path = corpus({}, short)
     out = tmp_path / "labels.parquet"
     assert main(["label", f"trajectories=[{path}]", f"out={out}", "labeller=corpus"]) == 0
-    assert "1 outputs, 16 lines, 12.5% of them kept" in capsys.readouterr().out
+    assert "1 output, 16 lines, 12.5% of them kept" in capsys.readouterr().out
     labels = read_labels(out)
     (label,) = labels.outputs
     assert "Line 3 is wrong." in label.followed
