@@ -94,6 +94,13 @@ class Conversation:
         """Whether the last request was answered as it should be."""
         return bool(self.calls) and self.calls[-1].error is None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a request with the list that it holds now was answered with an error."""
+        last = self.calls[-1] if self.calls else None
+        here = len(self.trajectory.messages)
+        return last is not None and last.error is not None and last.message_count == here
+
     # --- the history ------------------------------------------------------------------------------
     def take(
         self, messages: Sequence[ClientMessage], secrets: frozenset[str], **facts: Any

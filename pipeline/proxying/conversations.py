@@ -111,8 +111,9 @@ class Conversations:
         for length in range(len(messages), 0, -1):
             group = self._open.get(digests[length], ())
             if length == len(messages):
-                # A request without an answer is sent again; with one, it is another run's.
-                group = [c for c in group if not c.busy and not c.is_answered]
+                # A request without an answer is sent again; with one, it is another run's. A client
+                # can be told of a failure and ask again before the conversation is given back.
+                group = [c for c in group if not c.is_answered and (c.has_failed or not c.busy)]
             if group:
                 return max(group, key=lambda c: (self._fits(c, messages[length:]), not c.busy))
         return None

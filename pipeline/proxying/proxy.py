@@ -47,6 +47,8 @@ from pipeline.views.policy import Policy
 from pipeline.worker.cache_account import ServerCache
 
 TEND_S = 2.0
+STOP_S = 0.05
+"""How often the server looks whether it is to stop."""
 CONNECT_S = 10.0
 CUT_S = 5.0
 LIST_END = "list_end"
@@ -160,7 +162,7 @@ class Proxy:
 
     def start(self) -> None:
         """Serve in a thread, until `close`."""
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(STOP_S,), daemon=True).start()
 
     def close(self) -> None:
         """Stop taking requests and write every run."""

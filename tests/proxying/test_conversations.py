@@ -150,6 +150,7 @@ def test_a_second_request_while_the_first_is_answered_is_another_run(tmp_path: P
 def test_a_quiet_conversation_becomes_a_run_while_the_proxy_goes_on(upstream, tmp_path: Path):
     with running(tmp_path, upstream.base_url, idle_s=0.0) as proxy:
         proxy.ask(TASK)
+        proxy.proxy._conversations.wait_idle(5)
         proxy.proxy._tend()
         assert any("written" in line for line in proxy.said)
         proxy.ask(FIRST)

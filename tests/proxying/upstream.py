@@ -98,7 +98,7 @@ def scripted(*scripts: Sequence[bytes]) -> Iterator[Upstream]:
 
     with Server(("127.0.0.1", 0), Handler) as server:
         upstream.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield upstream

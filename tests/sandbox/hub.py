@@ -119,7 +119,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     hub.host = f"127.0.0.1:{server.server_address[1]}"
     try:

@@ -408,7 +408,7 @@ def passing_on(target: ScriptedModel, seen: list[str]) -> ThreadingHTTPServer:
             self.wfile.write(data)
 
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), Forward)
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
     return proxy
 
 

@@ -57,7 +57,7 @@ def tokens(body: Any) -> list[int]:
 def vllm_like() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), VllmLike)
     server.asked = []  # type: ignore[attr-defined]
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1", server.asked  # type: ignore[attr-defined]

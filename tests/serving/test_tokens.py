@@ -123,7 +123,7 @@ class Vocabulary(BaseHTTPRequestHandler):
 
 def test_a_served_model_takes_texts_apart_with_its_own_tokenizer():
     with ThreadingHTTPServer(("127.0.0.1", 0), Vocabulary) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         counter = ServedTokens(f"http://127.0.0.1:{server.server_port}/v1", "m")
         assert counter.thinned("abcdef", lambda n: range(0, n, 2)) == "ace"

@@ -116,7 +116,7 @@ def test_status_quotes_the_setup_line_that_ended_a_job(
     (finding, rest) = now.findings
     assert finding.what.startswith("2 rollout jobs ended without results")
     assert "this line of cluster.setup failed: cd /nowhere/at/all" in finding.what
-    assert "the same launch again" in rest.do
+    assert rest.do == "launch again to run what is missing"
     capsys.readouterr()
     assert status.main([str(sweep.layout.root), "--watch"]) == 1
     assert "cd /nowhere/at/all" in capsys.readouterr().out
