@@ -26,7 +26,7 @@ from pipeline.planning.run_page import (
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
 from pipeline.records.layout import Layout, file_name
-from pipeline.records.lock import LockError, read_lock
+from pipeline.records.lock import LockError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,7 +53,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     layout = Layout(options.results)
     try:
-        read_lock(layout.lock)
         shown = shown_run(layout, options.run_id)
         wants_page = options.html is not None
         print(_html(layout, shown, options.html) if wants_page else _text(shown, options))
@@ -74,7 +73,7 @@ def _text(shown: ShownRun, options: argparse.Namespace) -> str:
 def _html(layout: Layout, shown: ShownRun, file: Path) -> str:
     from pipeline.analysis.report.run_pages import write_run_page
 
-    run_id = shown.planned.run_id
+    run_id = shown.record.run_id
     out = layout.report / "runs" / f"{file_name(run_id)}.html" if file == Path() else file
     if layout.journal_paths():
         compact_folder(layout.root)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pipeline.compact import compact_folder
-from pipeline.planning.display import situation_view
+from pipeline.planning.display import one_line, situation_view
 from pipeline.planning.situation import Situation, situation_of
 from pipeline.records.exclusive import ClaimError
 from pipeline.records.failure import DiskError
@@ -60,11 +60,17 @@ def _show(layout: Layout, lock: Lock, options: argparse.Namespace) -> int:
     if not options.watch:
         console.print(situation_view(situation_of(layout, lock, runs, states)))
         return 0
+    last_counts = None
     try:
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 now = situation_of(layout, lock, runs, states)
                 live.update(situation_view(now), refresh=True)
+                counts = (now.progress.finished, now.progress.graded)
+                if not console.is_terminal and counts != last_counts:
+                    # In a pipe or a file, rich prints the last view alone.
+                    last_counts = counts
+                    print(one_line(now.progress), flush=True)
                 if now.is_complete:
                     return 0
                 if not now.is_under_way:

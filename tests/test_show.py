@@ -123,10 +123,19 @@ def test_the_html_page_shows_a_run_that_failed_too(layout, runs, capsys, tmp_pat
     assert Path(where).parent == layout.report / "runs"
 
 
+def test_a_folder_without_a_plan_shows_its_runs(tmp_path, capsys):
+    """As `proxy` and `ingest` write them."""
+    layout = Layout(tmp_path)
+    with new_journal(layout, "proxy") as journal:
+        journal.append_run(full_run("mine-0"))
+    compact(layout)
+    assert shown(layout, capsys, "mine").startswith("mine-0\n")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nobody"], "there is no planned run nobody"),
+        (["nobody"], "there is no run nobody"),
         (["toy__"], "4 runs begin with toy__"),
         (["{missing}"], "has no record yet"),
         (["{whole}", "--call", "99"], "made 4 calls"),

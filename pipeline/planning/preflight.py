@@ -1,5 +1,6 @@
 """Every reason why a sweep would fail, found before its first job and reported all at once."""
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -186,10 +187,11 @@ def _splicing(spec: SweepSpec) -> Iterator[Problem]:
 def _models(spec: SweepSpec, rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     unknown = [row for row in rows if recipe_for(row) is None]
     for name, model in spec.models.items():
-        if model.kind == "endpoint" and not model.base_url:
+        if model.kind == "endpoint" and not re.match(r"https?://\w", model.base_url or ""):
             yield Problem(
                 field=f"models.{name}.base_url",
-                message="give the server's address: model.base_url=http://HOST:PORT/v1",
+                message="give the server's address: model.base_url=http://HOST:PORT/v1"
+                + (f", not {model.base_url}" if model.base_url else ""),
             )
         if model.kind == "vllm" and not spec.dry_run:
             for key, message in missing_parts(model, strict=is_real(spec)).items():

@@ -5,7 +5,7 @@ journals, or from the tables where a journal is gone; the HTML page is the analy
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pipeline.planning.display import duration
 from pipeline.plural import plural
 from pipeline.records.json_columns import json_text
 from pipeline.records.layout import Layout, grade_log_member
-from pipeline.records.plan import PlannedRun, read_plan
+from pipeline.records.plan import read_plan
 from pipeline.records.rebuild import recorded_run, sent_calls
 from pipeline.records.rows import call_rows, message_rows, plan_event_rows, run_row
 from pipeline.records.run_record import CallRecord, RunRecord
@@ -32,7 +32,6 @@ class NoRunError(ValueError):
 class ShownRun:
     """One run and where it left traces."""
 
-    planned: PlannedRun
     state: RunState
     record: RunRecord
     places: Mapping[str, str]
@@ -43,36 +42,36 @@ def shown_run(layout: Layout, run_id: str) -> ShownRun:
     """Return the run called `run_id`, or the only one whose id begins so.
 
     Raises:
-        NoRunError: no planned run is called so, several are, or it has no record yet.
-        LockError: the folder holds no sweep.
+        NoRunError: no run is called so, several are, or it has no record yet.
+        LockError: the folder's plan is damaged.
     """
-    planned = _named(run_id, read_plan(layout.plan))
     states = States(layout)
-    states.refresh()
-    state = states.state_of(planned.run_id)
+    recorded = states.refresh()
+    # A folder that `ingest` or `proxy` wrote has no plan.
+    planned = [run.run_id for run in read_plan(layout.plan)] if layout.plan.exists() else []
+    state = states.state_of(_named(run_id, dict.fromkeys([*planned, *recorded])))
     if state.failure_class is None:
         raise NoRunError(
-            f"{planned.run_id} has no record yet: it is planned or running; "
+            f"{state.run_id} has no record yet: it is planned or running; "
             f"python -m pipeline.status {layout.root} shows what is running"
         )
     record = recorded_run(layout, state)
-    return ShownRun(
-        planned=planned, state=state, record=record, places=dict(_places(layout, state, record))
-    )
+    return ShownRun(state=state, record=record, places=dict(_places(layout, state, record)))
 
 
-def _named(run_id: str, runs: Sequence[PlannedRun]) -> PlannedRun:
-    found = [run for run in runs if run.run_id == run_id]
-    found = found or [run for run in runs if run.run_id.startswith(run_id)]
+def _named(beginning: str, run_ids: Collection[str]) -> str:
+    if beginning in run_ids:
+        return beginning
+    found = [run_id for run_id in run_ids if run_id.startswith(beginning)]
     if len(found) == 1:
         return found[0]
     if not found:
         raise NoRunError(
-            f"there is no planned run {run_id}; python -m pipeline.status lists failed "
-            "runs, and the table `runs` has all"
+            f"there is no run {beginning}; python -m pipeline.status lists failed runs, and the "
+            "table `runs` has all"
         )
-    some = "\n".join(f"  {run.run_id}" for run in found[:10])
-    raise NoRunError(f"{len(found)} runs begin with {run_id}; name one in full:\n{some}")
+    some = "\n".join(f"  {run_id}" for run_id in found[:10])
+    raise NoRunError(f"{len(found)} runs begin with {beginning}; name one in full:\n{some}")
 
 
 def _places(layout: Layout, state: RunState, record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -144,15 +143,15 @@ def run_data(shown: ShownRun) -> dict[str, Any]:
 
 
 def _head(shown: ShownRun) -> str:
-    planned, state, record = shown.planned, shown.state, shown.record
-    names = (planned.instance_id, planned.model, planned.agent, planned.arm)
+    state, record = shown.state, shown.record
+    names = (record.instance_id, record.model, record.agent, record.arm)
     took = "" if record.wall_s is None else f", {duration(record.wall_s)}"
     grade = "" if state.grade_class is None else f"; graded {state.grade_class}"
     steps = sum(call.kind == "step" for call in record.calls)
     again = "; to be repeated by the next launch" if state.to_run else ""
     return (
-        f"{planned.run_id}\n"
-        f"{', '.join(names)}, seed {planned.seed}; attempt {record.attempt}, {record.worker} on "
+        f"{record.run_id}\n"
+        f"{', '.join(names)}, seed {record.seed}; attempt {record.attempt}, {record.worker} on "
         f"{record.node}\n"
         f"ended {record.failure_class} ({record.exit_status}) after {steps} steps{took}{grade}"
         f"{again}"

@@ -134,6 +134,15 @@ def test_images_that_are_not_staged_are_named_with_the_command(tmp_path):
     assert "pipeline.stage images" in said[0]
 
 
+def test_an_address_without_its_scheme_is_refused_before_anything_runs(tmp_path):
+    words = ("model=endpoint", "model.served_name=m", "model.base_url=127.0.0.1:1/v1")
+    said = [line for line in found(tmp_path, *words) if "base_url" in line]
+    assert said == [
+        "models.endpoint.base_url: give the server's address: "
+        "model.base_url=http://HOST:PORT/v1, not 127.0.0.1:1/v1"
+    ]
+
+
 def test_an_arm_that_goes_by_a_line_head_needs_a_server_that_has_one(tmp_path):
     arm = "+arm@arms.head=swe_pruner_pro"
     (said,) = found(tmp_path, arm)

@@ -142,6 +142,7 @@ def test_watching_ends_with_0_when_all_is_done_and_with_1_when_nothing_is_to_com
     watch = ("--watch", "--every", "0.05")
     code, said = shown(layout, capsys, *watch)
     assert code == 1
+    assert said.startswith("0/4 runs, 0 graded")
     assert "launch again to run what is missing" in said
     finish(layout)
     code, said = shown(layout, capsys, *watch)
