@@ -24,19 +24,26 @@ _MIXED = (
 
 
 def mixed_versions(connection: duckdb.DuckDBPyConnection) -> list[Problem]:
-    """Return what was not made by one science config, harness or version."""
+    """Return what was not made by one harness, counter or version, with the runs of the fewer."""
     found = []
     for code, table, column, what, remedy, blocks in _MIXED:
-        values = [
-            str(row[0])
-            for row in connection.execute(
-                f'SELECT DISTINCT {column} FROM "{table}" WHERE {column} IS NOT NULL ORDER BY 1'
-            ).fetchall()
-        ]
-        if len(values) > 1:
-            shown = ", ".join(v if len(v) < 40 else f"{v[:37]}..." for v in values[:4])
-            sentence = f"the sweep holds {what}: {shown}"
-            found.append(Problem(code=code, sentence=sentence, remedy=remedy, blocks=blocks))
+        groups = connection.execute(
+            f"SELECT CAST({column} AS VARCHAR) AS held, list(DISTINCT run_id ORDER BY run_id) "
+            f'FROM "{table}" WHERE held IS NOT NULL GROUP BY 1 ORDER BY count(*) DESC, 1'
+        ).fetchall()
+        if len(groups) > 1:
+            shown = ", ".join(
+                f"{held if len(held) < 40 else f'{held[:37]}...'} ({plural(len(runs), 'run')})"
+                for held, runs in groups[:4]
+            )
+            problem = Problem(
+                code=code,
+                sentence=f"the sweep holds {what}, {shown}; not as most are",
+                remedy=remedy,
+                blocks=blocks,
+                runs=tuple(sorted(run for _, runs in groups[1:] for run in runs)),
+            )
+            found.append(problem)
     return found
 
 

@@ -75,9 +75,16 @@ def test_a_damaged_sweep_is_refused_with_a_remedy(
     assert all(row.adds_up for row in gate.tally)
     problem = next(p for p in gate.problems if p.code == code)
     assert problem.remedy in refusal(gate)
-    if code in RUNS_OF:
+    if code in RUNS_OF or code.startswith("mixed_"):
         assert problem.runs
         assert problem.runs[0] in problem.sentence
+
+
+def test_a_mixture_names_the_runs_that_are_not_as_most_are(sweep: Path):
+    edit_table(sweep, "runs", changed(3, evidence="live"))
+    (problem,) = [p for p in gate_of(sweep).problems if p.code == "mixed_evidence"]
+    assert problem.runs == (table_of(sweep, "runs")[3]["run_id"],)
+    assert "live (1 run)" in problem.sentence
 
 
 def test_a_count_names_its_first_runs_and_the_table_with_all(sweep: Path):
