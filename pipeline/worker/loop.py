@@ -193,8 +193,16 @@ class WorkLoop:
             self._fatal = DiskError(f"no claim could be written: {error}")
 
     def _fill(self) -> None:
-        """Hand work to free slots while there is time for more."""
-        while self._slots.has_free and self._deadline.may_start() and self._has_room():
+        """Hand work to free slots while there is time for more.
+
+        Without anything in flight one is started whatever the server says: nothing of ours could
+        ever make room.
+        """
+        while (
+            self._slots.has_free
+            and self._deadline.may_start()
+            and (self._slots.n_busy == 0 or self._has_room())
+        ):
             assignment = self._queue.from_held()
             if assignment is None and self._claim():
                 assignment = self._queue.from_held()

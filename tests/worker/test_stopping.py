@@ -10,7 +10,11 @@ from queue import SimpleQueue
 import pytest
 
 from pipeline.host.proctable import process_identity
+from pipeline.records.plan import read_plan
+from pipeline.records.states import run_states
+from pipeline.worker import rollout_job
 from pipeline.worker.stopping import Stop, StopWatch, launcher_of
+from tests.worker.conftest import SHORT, MakeSweep
 
 
 @pytest.fixture
@@ -84,3 +88,15 @@ def test_only_a_worker_of_the_local_executor_has_a_launcher() -> None:
     assert launcher_of({}) is None
     assert launcher_of({"SUBMITIT_EXECUTOR": "slurm"}) is None
     assert launcher_of({"SUBMITIT_EXECUTOR": "local"}) is not None
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_without_a_run_in_flight_starts_one_though_its_server_is_full(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A full server makes room when runs end, and here none could.
+    monkeypatch.setattr("pipeline.worker.sampling.may_start_another", lambda _: False)
+    layout = make_sweep(SHORT, "~arms.plan_prune")
+    rollout_job.main(str(layout.root), "sim", 0)
+    states = run_states(layout)
+    assert all(states[run.run_id].has_result for run in read_plan(layout.plan))

@@ -9,7 +9,6 @@ class SimMetrics:
 
     running: int = 0
     waiting: int = 0
-    cache_usage: float = 0.0
     cache_queries: int = 0
     cache_hits: int = 0
     prompt_tokens: int = 0
@@ -22,7 +21,8 @@ class SimMetrics:
         rows: tuple[tuple[str, str, float], ...] = (
             ("num_requests_running", "gauge", self.running),
             ("num_requests_waiting", "gauge", self.waiting),
-            ("kv_cache_usage_perc", "gauge", self.cache_usage),
+            # Of running requests, as vLLM's: what is kept of ended ones can be had at any time.
+            ("kv_cache_usage_perc", "gauge", 0),
             ("prefix_cache_queries_total", "counter", self.cache_queries),
             ("prefix_cache_hits_total", "counter", self.cache_hits),
             ("prompt_tokens_total", "counter", self.prompt_tokens),

@@ -115,11 +115,6 @@ class PrefixCache:
         self.blocks = 0
         """Blocks held now."""
 
-    @property
-    def usage(self) -> float:
-        """Share of the whole capacity in use, from 0 to 1."""
-        return min(1.0, self.blocks / MAX_TOTAL_BLOCKS)
-
     def look_up(self, salt: str, prompt: "array[int]") -> Lookup:
         """Return how many leading tokens of `prompt` are cached."""
         chain = self._extended(salt, array("Q"), prompt)

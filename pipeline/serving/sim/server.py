@@ -76,9 +76,10 @@ class _Connection(asyncio.Protocol):
         self._answer(words[0], words[1], body, keeps=headers.get("connection") != "close")
 
     def _answer(self, method: str, path: str, body: bytes, *, keeps: bool) -> None:
+        response = self._service.respond(method, path, body)
+        # Only now: a question for the metrics is no request that they count.
         self._is_answering = True
         self._service.metrics.running += 1
-        response = self._service.respond(method, path, body)
         if response.never:
             return
         if response.delay_s <= 0:

@@ -86,7 +86,6 @@ class SimService:
         return _json({"object": "list", "data": [card]})
 
     def _metrics(self, _: bytes) -> Response:
-        self.metrics.cache_usage = self._cache.usage
         text = self.metrics.exposition(self._config.served_name)
         return Response(status=200, body=text.encode(), content_type="text/plain; version=0.0.4")
 
