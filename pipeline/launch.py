@@ -27,6 +27,7 @@ from rich.console import Console
 from pipeline.analyze import analyze_folder
 from pipeline.benchmarks.rows import DatasetError
 from pipeline.compact import compact_folder
+from pipeline.host.interruption import ended_like_ctrl_c
 from pipeline.host.slurm_facts import has_slurm
 from pipeline.planning.cluster_run import (
     AliveError,
@@ -49,16 +50,19 @@ from pipeline.planning.prepare import Prepared, prepare
 from pipeline.planning.problem import Problem, runnable
 from pipeline.planning.submit import SubmitError
 from pipeline.records.exclusive import ClaimError
-from pipeline.records.failure import DiskError, SandboxError
+from pipeline.records.failure import DiskError, SandboxError, ServerError
 from pipeline.records.layout import Layout
 from pipeline.records.lock import LockError
 from pipeline.records.states import run_states
+from pipeline.sessions.recordings import SourceError
+from pipeline.sessions.serving_load import serving_table
 from pipeline.spec.parse import plain
 from pipeline.spec.published import differences
 
 REFUSALS = (
     *(ConfigError, DatasetError, FolderError, LockError, DiskError),
     *(StuckError, AliveError, SubmitError, ClaimError, SandboxError),
+    *(ServerError, SourceError),
 )
 
 
@@ -88,6 +92,12 @@ def main(arguments: Sequence[str]) -> int:
 def launch(overrides: Sequence[str], console: Console) -> int:
     """Launch what `overrides` describe; return the exit status."""
     spec = sweep_spec(overrides)
+    if spec.load is not None:
+        # A server that this process leaves behind would keep its GPU.
+        with ended_like_ctrl_c():
+            for line in serving_table(spec, spec.load):
+                console.print(line, markup=False)
+        return 0
     layout = Layout(Path(spec.results))
     opened, sweep = check_folder(layout, prepare(spec))
     states = run_states(layout) if opened != "new" else {}
@@ -111,13 +121,7 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     if not spec.submit:
         console.print(_LOCKED.format(root=layout.root), markup=False)
         return 0
-    if on_slurm:
-        if submit_sweep(layout, sweep, console):
-            return 0
-    else:
-        with LiveDisplay(console) as display:
-            run_all(layout, sweep.lock, sweep.runs, display.show)
-    return _finish(layout, sweep, console)
+    return _carry_out(layout, sweep, console)
 
 
 def plan_text(sweep: Prepared) -> str:
@@ -163,8 +167,14 @@ def _check(
     return 2 if found or at_site else None
 
 
-def _finish(layout: Layout, sweep: Prepared, console: Console) -> int:
-    """Nothing is open any more: compact, analyse and print the paired table."""
+def _carry_out(layout: Layout, sweep: Prepared, console: Console) -> int:
+    """Submit or run what is open; once nothing is, compact, analyse and print the paired table."""
+    if sweep.lock.spec.cluster.kind == "slurm":
+        if submit_sweep(layout, sweep, console):
+            return 0
+    else:
+        with LiveDisplay(console) as display:
+            run_all(layout, sweep.lock, sweep.runs, display.show)
     compact_folder(layout.root)
     if sweep.lock.spec.analyze and sweep.lock.spec.grade:
         return analyze_folder(layout.root, console)

@@ -78,11 +78,8 @@ def sample_of(
         gpu_util: share of the GPUs' time, where known.
         gpu_mem: bytes in use on the GPUs, where known.
     """
-    metrics = metrics_of(text)
-    sums: dict[str, float] = {}
-    for metric in metrics:
-        sums[metric.name] = sums.get(metric.name, 0.0) + metric.value
-    usages = [metric.value for metric in metrics if metric.name == _KV_USAGE]
+    sums = sums_of(text)
+    usages = [metric.value for metric in metrics_of(text) if metric.name == _KV_USAGE]
     counts: dict[str, Any] = {
         field: int(sums[name]) if name in sums else None for field, name in _COUNTS.items()
     }
@@ -94,6 +91,14 @@ def sample_of(
         gpu_mem=gpu_mem,
         **counts,
     )
+
+
+def sums_of(text: str) -> dict[str, float]:
+    """Return every metric by its name, those of several engines behind one server added."""
+    sums: dict[str, float] = {}
+    for metric in metrics_of(text):
+        sums[metric.name] = sums.get(metric.name, 0.0) + metric.value
+    return sums
 
 
 def cache_config_of(text: str) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from pipeline.spec.agent import AgentSpec
 from pipeline.spec.analysis import AnalysisPlan
 from pipeline.spec.arm import ArmSpec
 from pipeline.spec.judge import JudgeSpec
+from pipeline.spec.load import LoadSpec
 from pipeline.spec.model import ModelSpec
 from pipeline.spec.published import PublishedStudy
 from pipeline.spec.seed_allocation import allocated_seeds
@@ -74,6 +75,8 @@ class SweepSpec:
     report."""
     calibrated: Runtime[tuple[str, ...]] = ()
     """Arms that must have a budget: this sweep compares them at the same tokens."""
+    load: Runtime[LoadSpec | None] = None
+    """Measure servers under recorded runs instead of making any."""
     pricing: Runtime[Mapping[str, Any]] = field(default_factory=dict)
     cluster: Runtime[SiteSpec]
     max_attempts: Runtime[Count] = 3
