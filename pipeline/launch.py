@@ -45,7 +45,7 @@ from pipeline.planning.judge_check import judge_remark
 from pipeline.planning.levers import levers_text
 from pipeline.planning.limits import limit_remarks
 from pipeline.planning.local_run import StuckError, run_all
-from pipeline.planning.preflight import problems
+from pipeline.planning.preflight import expected_hours, problems
 from pipeline.planning.prepare import Prepared, prepare
 from pipeline.planning.problem import Problem, runnable
 from pipeline.planning.submit import SubmitError
@@ -107,7 +107,12 @@ def launch(overrides: Sequence[str], console: Console) -> int:
     if spec.dry_run or opened != "resumed":
         console.print(grid_view(sweep.runs))
     if past.todo:
-        console.print(estimate_text(estimate, used_gpu_hours=past.used_gpu_hours), markup=False)
+        said = estimate_text(
+            estimate,
+            used_gpu_hours=past.used_gpu_hours,
+            expected_gpu_hours=expected_hours(sweep, estimate, past),
+        )
+        console.print(said, markup=False)
     if spec.dry_run:
         console.print(plan_text(sweep), markup=False)
         console.print(disk_text(spec, sweep.rows, len(past.todo)), markup=False)

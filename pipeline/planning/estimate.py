@@ -82,9 +82,27 @@ def hours_text(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 or hours == 0 else f"{hours:.2g}"
 
 
-def estimate_text(estimate: Estimate, *, used_gpu_hours: float = 0.0) -> str:
-    """Return the estimate as the lines that `dry_run=true` prints."""
+def range_text(hours: tuple[float, float]) -> str:
+    """Return the least and the most hours as one number, or as a range."""
+    return " to ".join(dict.fromkeys(map(hours_text, hours)))
+
+
+def estimate_text(
+    estimate: Estimate,
+    *,
+    used_gpu_hours: float = 0.0,
+    expected_gpu_hours: tuple[float, float] | None = None,
+) -> str:
+    """Return the estimate as the lines that `dry_run=true` prints.
+
+    Args:
+        estimate: without forks and looks.
+        used_gpu_hours: by earlier launches.
+        expected_gpu_hours: with the forks and looks of the sweep; None, or the same: none.
+    """
     used = f" more than the {hours_text(used_gpu_hours)} that are used" if used_gpu_hours else ""
+    if expected_gpu_hours is not None and expected_gpu_hours[0] < estimate.gpu_hours:
+        used += f" ({range_text(expected_gpu_hours)} expected with forks and looks)"
     units = f", {estimate.service_units:,.0f} service units" if estimate.service_units else ""
     return (
         f"{plural(estimate.n_runs, 'run')} in {plural(estimate.n_blocks, 'block')}, "

@@ -6,7 +6,7 @@ Shares of the runs' GPU-hours, as ranges: measured ones where there are any (doc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.planning.estimate import hours_text
+from pipeline.planning.estimate import hours_text, range_text
 from pipeline.planning.forks import fork_problems
 from pipeline.records.plan import PlannedRun
 from pipeline.spec.sweep import SweepSpec
@@ -56,6 +56,24 @@ def levers(spec: SweepSpec, runs: Sequence[PlannedRun]) -> Iterator[Lever]:
         yield Lever(name=f"mean_seeds={spec.mean_seeds:g}", low=share, high=share, is_on=True)
 
 
+def expected_gpu_hours(
+    spec: SweepSpec, todo: Sequence[PlannedRun], gpu_hours: float, *, is_whole: bool
+) -> tuple[float, float]:
+    """Return the least and the most that the open runs are expected to use, with the levers on.
+
+    Args:
+        spec: the sweep.
+        todo: its open runs.
+        gpu_hours: of these, without forks and looks.
+        is_whole: no run is made yet. What looks save of the rest of a sweep is unknown: nothing.
+    """
+    low, high = _fork_shares(spec, todo) if spec.fork else (1.0, 1.0)
+    if spec.analysis.looks and is_whole:
+        at_best, at_worst = LOOKS_RUNS[spec.analysis.spending]
+        low, high = low * at_best, high * at_worst
+    return gpu_hours * low, gpu_hours * high
+
+
 def levers_text(spec: SweepSpec, runs: Sequence[PlannedRun], gpu_hours: float) -> str:
     """Return the lines of a dry run.
 
@@ -80,8 +98,7 @@ def levers_text(spec: SweepSpec, runs: Sequence[PlannedRun], gpu_hours: float) -
 
 
 def _line(base: float, lever: Lever, note: str) -> str:
-    ends = dict.fromkeys(hours_text(base * share) for share in (lever.low, lever.high))
-    return f"  {lever.name}: {' to '.join(ends)} ({note})"
+    return f"  {lever.name}: {range_text((base * lever.low, base * lever.high))} ({note})"
 
 
 def _fork_shares(spec: SweepSpec, runs: Sequence[PlannedRun]) -> tuple[float, float]:

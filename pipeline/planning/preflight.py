@@ -12,10 +12,11 @@ from pipeline.benchmarks.registry import BUILT_IN, format_of
 from pipeline.benchmarks.rows import image_reference
 from pipeline.benchmarks.toy.recipes import recipe_for
 from pipeline.planning.disk_estimate import BYTES_A_RUN
-from pipeline.planning.estimate import Estimate, hours_text
+from pipeline.planning.estimate import Estimate, hours_text, range_text
 from pipeline.planning.forks import fork_problems
 from pipeline.planning.history import History
 from pipeline.planning.judge_check import judge_problems
+from pipeline.planning.levers import expected_gpu_hours
 from pipeline.planning.limits import limit_problems
 from pipeline.planning.prepare import Prepared
 from pipeline.planning.problem import WORDS, Problem
@@ -56,7 +57,7 @@ def problems(sweep: Prepared, estimate: Estimate, past: History | None = None) -
         *_sandbox(spec, sweep),
         *judge_problems(spec),
         *limit_problems(spec, past),
-        *_caps(spec, estimate, past.used_gpu_hours),
+        *_caps(sweep, estimate, past),
         *_disk(spec, estimate),
     ]
 
@@ -257,22 +258,39 @@ def _images(spec: SweepSpec, sweep: Prepared) -> Iterator[Problem]:
         )
 
 
-def _caps(spec: SweepSpec, estimate: Estimate, used_gpu_hours: float) -> Iterator[Problem]:
+def expected_hours(sweep: Prepared, estimate: Estimate, past: History) -> tuple[float, float]:
+    """Return the least and the most GPU-hours that the open runs are expected to use."""
+    return expected_gpu_hours(
+        sweep.lock.spec,
+        past.todo,
+        estimate.gpu_hours,
+        is_whole=len(past.todo) == len(sweep.runs),
+    )
+
+
+def _caps(sweep: Prepared, estimate: Estimate, past: History) -> Iterator[Problem]:
+    spec = sweep.lock.spec
     if estimate.n_runs > spec.max_runs:
         yield Problem(
             field="max_runs",
             message=f"{plural(estimate.n_runs, 'run is', 'runs are')} planned; allow them with "
             "max_runs=N",
         )
-    cap, needed = spec.max_gpu_hours, used_gpu_hours + estimate.gpu_hours
-    if cap is not None and needed > cap:
-        used = f"{hours_text(used_gpu_hours)} GPU-hours are used, and " if used_gpu_hours else ""
+    cap, used = spec.max_gpu_hours, past.used_gpu_hours
+    expected = expected_hours(sweep, estimate, past)
+    # With the most that is expected: a sweep that its cap ends is no result.
+    if cap is not None and used + expected[1] > cap:
+        spent = f"{hours_text(used)} GPU-hours are used, and " if used else ""
+        without = (
+            f" ({hours_text(estimate.gpu_hours)} without forks and looks)"
+            if expected[0] < estimate.gpu_hours
+            else ""
+        )
         yield Problem(
             field="max_gpu_hours",
             message=(
-                f"{used}about {hours_text(estimate.gpu_hours)} GPU-hours are needed, "
-                f"{hours_text(cap)} allowed "
-                "for the whole sweep; raise the cap or cut the grid"
+                f"{spent}about {range_text(expected)} GPU-hours are needed{without}, "
+                f"{hours_text(cap)} allowed for the whole sweep; raise the cap or cut the grid"
             ),
         )
 

@@ -11,7 +11,7 @@ from pipeline.analysis.looks import boundaries, power
 from pipeline.launch import launch
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.grid import planned_runs
-from pipeline.planning.levers import SHARED_CALLS, levers, levers_text
+from pipeline.planning.levers import SHARED_CALLS, expected_gpu_hours, levers, levers_text
 from tests.planning.test_grid import DIGESTS, ROWS
 
 ARMS = ("~arms.plan_prune", "~arms.no_plan", "+arm@arms.mask=observation_mask")
@@ -66,3 +66,43 @@ def test_the_power_of_looks_is_that_of_simulated_walks(spending):
     crossed = (walks / np.sqrt(fractions) >= limits).any(axis=1)
     assert power(fractions, limits, drift=drift) == pytest.approx(crossed.mean(), abs=0.004)
     assert power(fractions, limits, drift=0.0) == pytest.approx(0.025, abs=1e-4)
+
+
+CAPPED = (
+    *("+sweep=demo", "~arms.plan_prune", "~arms.no_plan", "~arms.sham_cleanup"),
+    *("+arm@arms.dedup=dedup", "model.n_gpus=4", "agent.expected_wall_s=3600", "dry_run=true"),
+)
+"""48 GPU-hours: 48 runs of an hour in 4 slots of 4 GPUs."""
+LOOKS = "analysis.looks=[0.2,0.4,0.6,0.8,1.0]"
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        ((), 48.0),
+        (("fork=true",), 48 * (1 - SHARED_CALLS["dedup"] / 2)),
+        ((LOOKS,), 48 * 0.85),
+        (("fork=true", LOOKS), 48 * (1 - SHARED_CALLS["dedup"] / 2) * 0.85),
+    ],
+    ids=["no lever", "forks", "looks", "both"],
+)
+def test_the_cap_is_held_against_the_most_that_is_expected_with_the_levers(
+    words: tuple[str, ...], most: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    everyday = [*CAPPED, *words, f"results={tmp_path}/r"]
+    console = Console(record=True, width=300)
+    assert launch([*everyday, f"max_gpu_hours={most + 0.1}"], console) == 0
+    said = console.export_text()
+    assert "about 48.0 GPU-hours" in said
+    assert (f"{most:.1f} expected with forks and looks" in said) == bool(words)
+    assert launch([*everyday, f"max_gpu_hours={most - 0.1}"], console) == 2
+    refused = capsys.readouterr().err
+    assert f"{most:.1f} GPU-hours are needed" in refused
+    assert ("(48.0 without forks and looks)" in refused) == bool(words)
+
+
+def test_what_looks_save_is_not_counted_on_for_the_rest_of_a_sweep():
+    spec = sweep_spec(["+sweep=demo", *ARMS, LOOKS])
+    runs = planned_runs(spec, ROWS, DIGESTS)
+    assert expected_gpu_hours(spec, runs, 10.0, is_whole=True) == pytest.approx((5.3, 8.5))
+    assert expected_gpu_hours(spec, runs[1:], 10.0, is_whole=False) == (10.0, 10.0)
