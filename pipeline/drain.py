@@ -40,6 +40,12 @@ def main(arguments: Sequence[str]) -> int:
         is_new = create_exclusive(layout.ended_arms / f"{file_name(options.arm)}.json", note)
         was = "" if is_new else " already"
         print(f"{options.arm} is{was} ended: claimed blocks finish, and no more runs are begun")
+        reference, ended = lock.spec.analysis.reference, ended_arms(layout)
+        if set(lock.spec.arms) - set(ended) == {reference}:
+            print(
+                f"nothing is left to compare with {reference}; end it too: "
+                f"python -m pipeline.drain {layout.root} --arm {reference}"
+            )
         return 0
     create_exclusive(layout.drain_request, b"")
     workers = live_workers(layout)
@@ -59,12 +65,15 @@ def _refuse_needed(spec: SweepSpec, arm: str, ended: Collection[str]) -> None:
         raise ValueError(f"no arm {arm!r} in this sweep; it has {', '.join(spec.arms)}")
     others = [name for name in spec.arms if name != arm and name not in ended]
     is_reference = arm == spec.analysis.reference
-    needed_by = [name for name in others if is_reference or spec.arms[name].matched_to == arm]
+    needed_by = [
+        name
+        for name in others
+        if is_reference or arm in (spec.arms[name].matched_to, spec.fork_source(name))
+    ]
     if needed_by:
         raise ValueError(
-            f"{arm} is what {', '.join(needed_by)} "
-            f"{'are' if len(needed_by) > 1 else 'is'} compared with or matched to; end "
-            f"{'those' if len(needed_by) > 1 else 'that'} first"
+            f"{', '.join(needed_by)} {'are' if len(needed_by) > 1 else 'is'} compared with, matched "
+            f"to or forked from {arm}; end {'those' if len(needed_by) > 1 else 'that'} first"
         )
 
 

@@ -24,7 +24,8 @@ class ForkTally:
     n_never_acted: int
     """Of these, the runs that are another arm's to the end."""
     n_differed: int
-    """Runs that ran fresh since a command did something else when it was executed again."""
+    """Runs that ran fresh after all: a command did something else again, or the run to begin with
+    had no result (`runs.fork_difference`)."""
     n_calls: int
     n_calls_made: int
     input_tokens: float

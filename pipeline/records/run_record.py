@@ -186,9 +186,10 @@ class RunRecord:
     ] = None
     wall_s: Annotated[float | None, Kept("First message to last", "s")] = None
     tool_s: Annotated[float | None, Kept("Time in the sandbox's commands", "s")] = None
-    gpu_s: Annotated[float | None, Kept("The run's share of the server's busy time", "GPU s")] = (
-        None
-    )
+    gpu_s: Annotated[
+        float | None,
+        Kept("The run's share of the server's busy time; empty with `forked_from`", "GPU s"),
+    ] = None
     token_counter: Annotated[str, Kept("What counted messages.n_tokens")]
     forked_from: Annotated[
         str | None, Kept("The run that this one begins with; empty: it ran fresh")

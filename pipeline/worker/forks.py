@@ -78,9 +78,11 @@ def with_prefix(
     """Return what came of a run that began with another, and how it was made.
 
     An arm that asked something but never acted takes the other run's outcome. The time is what the
-    run would have taken by itself; it ends when it did.
+    run would have taken by itself; it ends when it did. A run that shared no call ran fresh.
     """
     record, at = prefix.record, prefix.forked_at_call
+    if at == 0:
+        return outcome, dict(facts)
     shared = record.calls[:at]
     if at is None:
         made = outcome_of(record)

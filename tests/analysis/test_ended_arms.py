@@ -93,7 +93,10 @@ def test_the_reference_ends_only_after_the_arms_that_are_compared_with_it(
 ):
     results = made_sweep(tmp_path / "sweep", LOOKS)
     assert drain([str(results), "--arm", "full_history"]) == 2
-    assert "is what harmful, harmless are compared with" in capsys.readouterr().err
+    assert (
+        "harmful, harmless are compared with, matched to or forked from full_history"
+        in capsys.readouterr().err
+    )
     assert drain([str(results), "--arm", "nothing"]) == 2
     assert "no arm 'nothing' in this sweep; it has full_history" in capsys.readouterr().err
     for arm in ("harmful", "harmless", "full_history"):

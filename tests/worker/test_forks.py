@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,15 @@ import pytest
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.forks import fork_problems
 from pipeline.records.layout import Layout
-from pipeline.records.plan import read_plan
+from pipeline.records.plan import PlannedRun, read_plan
 from pipeline.records.rebuild import recorded_run
 from pipeline.records.rows import run_row
 from pipeline.records.run_record import RunRecord
 from pipeline.records.states import run_states
 from pipeline.shell.volatile import stable
 from pipeline.worker import rollout_job
-from tests.worker.conftest import MakeSweep, StartWorker, launched
+from pipeline.worker.execute import WorkerContext, execute_run
+from tests.worker.conftest import SHORT, MakeSweep, StartWorker, launched
 from tests.worker.test_faults import (
     assert_nothing_left,
     in_flight,
@@ -29,6 +31,7 @@ ARMS = ("~arms.plan_prune", "+arm@arms.mask=observation_mask", "+arm@arms.dedup=
 ACTING = (*ARMS, "arms.mask.policy.keep_last_turns=3")
 IDLE = (*ARMS, "arms.mask.policy.keep_last_turns=200")
 FORK = "fork=true"
+ONE = "instances.ids=[toy__ledger-1]"
 
 
 def records_of(layout: Layout) -> dict[tuple[str, str], RunRecord]:
@@ -154,6 +157,55 @@ def test_a_worker_killed_in_mid_fork_loses_and_doubles_nothing(
     assert_nothing_left(layout)
 
 
+def test_an_arm_that_acts_at_its_first_call_ran_fresh(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No arm edits the task itself: its first request is taken for another one.
+    monkeypatch.setattr("pipeline.agent.shared_prefix.SharedPrefix._is_of", lambda *_: False)
+    layout = make_sweep(*ACTING, "~arms.dedup", FORK, SHORT, ONE)
+    rollout_job.main(str(layout.root), "sim", 0)
+    record = records_of(layout)["toy__ledger-1", "mask"]
+    assert (record.forked_from, record.forked_at_call, record.fork_difference) == (None,) * 3
+    assert run_row(record)["shared_input_tokens"] is None
+    assert record.calls[0].cached_tokens == 0
+    assert record.gpu_s is not None
+
+
+def test_runs_whose_beginning_has_no_result_run_fresh_and_say_so(
+    make_sweep: MakeSweep, sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(planned: PlannedRun, attempt: int, context: WorkerContext) -> RunRecord:
+        rows = {} if planned.arm == "full_history" else context.rows
+        return execute_run(planned, attempt, replace(context, rows=rows))
+
+    layout = make_sweep(*ACTING, FORK, ONE, "max_attempts=1")
+    plan = {run.arm: run.run_id for run in read_plan(layout.plan)}
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.worker.rollout_worker.execute_run", broken)
+        rollout_job.main(str(layout.root), "sim", 0)
+    states = run_states(layout)
+    assert {arm for arm, run_id in plan.items() if states[run_id].to_run} == {"full_history"}
+    rollout_job.main(str(layout.root), "sim", 1)
+    fresh = records_of(sweeps["fresh"])
+    for (instance_id, arm), record in records_of(layout).items():
+        assert what_happened(record) == what_happened(fresh[instance_id, arm])
+        assert record.forked_from is None
+        missing = f"{plan['full_history']} has no result to begin with"
+        assert record.fork_difference == (None if arm == "full_history" else missing)
+    assert len(journaled_runs(layout)) == len(plan) + 1, "each once, and the failure"
+
+
+def test_each_seed_begins_with_the_run_of_that_seed(make_sweep: MakeSweep) -> None:
+    layout = make_sweep(*ACTING, FORK, SHORT, ONE, "seeds=[0,1]", "arms.dedup.seeds=[1]")
+    rollout_job.main(str(layout.root), "sim", 0)
+    states, plan = run_states(layout), read_plan(layout.plan)
+    base = {run.seed: run.run_id for run in plan if run.arm == "full_history"}
+    forked = [run for run in plan if run.arm != "full_history"]
+    assert sorted((run.arm, run.seed) for run in forked) == [("dedup", 1), ("mask", 0), ("mask", 1)]
+    for run in forked:
+        assert recorded_run(layout, states[run.run_id]).forked_from == base[run.seed]
+
+
 def test_the_run_that_others_begin_with_comes_first_in_its_block(make_sweep: MakeSweep) -> None:
     layout = make_sweep(*ARMS, FORK, "max_block_runs=2")
     blocks: dict[str, list[str]] = {}
@@ -202,9 +254,8 @@ def test_forking_changes_the_ids_of_the_runs_that_fork_and_of_no_other(tmp_path:
 def test_forked_runs_are_the_same_by_themselves_with_other_tools(
     make_sweep: MakeSweep, words: tuple[str, ...], forked: str
 ) -> None:
-    one = "instances.ids=[toy__ledger-1]"
     base = ("+fork_from.sham=sham",) if "sham" in words[0] else ()
-    fresh, fork = make_sweep(*words, one, name="a"), make_sweep(*words, one, *base, FORK, name="b")
+    fresh, fork = make_sweep(*words, ONE, name="a"), make_sweep(*words, ONE, *base, FORK, name="b")
     for layout in (fresh, fork):
         rollout_job.main(str(layout.root), "sim", 0)
     expected = records_of(fresh)
