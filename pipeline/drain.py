@@ -72,8 +72,8 @@ def _refuse_needed(spec: SweepSpec, arm: str, ended: Collection[str]) -> None:
     ]
     if needed_by:
         raise ValueError(
-            f"{', '.join(needed_by)} {'are' if len(needed_by) > 1 else 'is'} compared with, matched "
-            f"to or forked from {arm}; end {'those' if len(needed_by) > 1 else 'that'} first"
+            f"{', '.join(needed_by)} {'are' if len(needed_by) > 1 else 'is'} compared with, "
+            f"matched to or forked from {arm}; end {'those' if len(needed_by) > 1 else 'that'} first"
         )
 
 
