@@ -71,9 +71,10 @@ def _refuse_needed(spec: SweepSpec, arm: str, ended: Collection[str]) -> None:
         if is_reference or arm in (spec.arms[name].matched_to, spec.fork_source(name))
     ]
     if needed_by:
+        are, those = ("are", "those") if len(needed_by) > 1 else ("is", "that")
         raise ValueError(
-            f"{', '.join(needed_by)} {'are' if len(needed_by) > 1 else 'is'} compared with, "
-            f"matched to or forked from {arm}; end {'those' if len(needed_by) > 1 else 'that'} first"
+            f"{', '.join(needed_by)} {are} compared with, matched to or forked from {arm}; "
+            f"end {those} first"
         )
 
 
