@@ -4,11 +4,12 @@
 
 Two sweeps of the built-in benchmark with the simulated agent, one forked and one fresh, on a server
 that would not repeat a share of its answers, as real ones do not. DIR may hold them already;
---as-they-are runs nothing and takes the seeds that are complete in both. Of each arm:
+--as-they-are runs nothing; of a sweep that was stopped the seeds that are complete count. Of each
+arm:
 
 - p: the chance of such a difference between the sweeps, in the mean and in the distribution
   (Kolmogorov's distance), were they alike. Runs change places within an instance, 2,000 times.
-- width: the standard error of the paired difference to full_history, over seeds and within
+- width: the standard error of the paired difference to full_history, over as many seeds and within
   instances, in the forked sweep over that in the fresh one.
 - calls, made: as if run, and as run.
 """
@@ -52,14 +53,18 @@ def main() -> None:
             tallies = fork_tallies(connection, groups[name])
     fresh, forked = groups["fresh"], groups["forked"]
     rng = np.random.default_rng(0)
-    n_seeds = min(map(complete_seeds, groups.values()))
-    print(f"{len(forked.instance_ids)} instances, {n_seeds} seeds, {len(forked.arms)} arms")
+    n_fresh, n_forked = map(complete_seeds, (fresh, forked))
+    print(
+        f"{len(forked.instance_ids)} instances, {len(forked.arms)} arms, {n_fresh} fresh and "
+        f"{n_forked} forked seeds"
+    )
     print("arm           outcome             fresh      forked  p, mean  p, distribution  width")
     for name, arm in forked.arms.items():
         for outcome in OUTCOMES:
-            a, b = (values(of_arm, outcome)[:, :n_seeds] for of_arm in (fresh.arms[name], arm))
+            a = values(fresh.arms[name], outcome)[:, :n_fresh]
+            b = values(arm, outcome)[:, :n_forked]
             tests = [p_value(a, b, of, rng) for of in (mean_gap, distance)]
-            ratio = width(forked, name, outcome, n_seeds) / width(fresh, name, outcome, n_seeds)
+            ratio = width(forked, name, outcome, n_forked) / width(fresh, name, outcome, n_fresh)
             shown = "" if name == REFERENCE else f"{ratio:5.2f}"
             print(
                 f"{name:13} {outcome:13} {a.mean():10,.2f}  {b.mean():10,.2f}  {tests[0]:7.3f}"
@@ -115,11 +120,12 @@ def p_value(
 
 
 def width(group: Group, arm: str, outcome: str, n_seeds: int) -> float:
+    """Return the standard error of a mean paired difference over one seed."""
     both = [values(group.arms[name], outcome)[:, :n_seeds] for name in (arm, REFERENCE)]
     gaps = both[0] - both[1]
     if not gaps.any():
         return float("nan")
-    return float(np.sqrt((gaps.var(axis=1, ddof=1) / gaps.shape[1]).sum()) / len(gaps))
+    return float(np.sqrt(gaps.var(axis=1, ddof=1).sum()) / len(gaps))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr
 
-from pipeline.analysis.arrays import FloatArray, IntArray
+from pipeline.analysis.arrays import FloatArray
 from pipeline.analysis.bootstrap import seed_means
 from pipeline.analysis.looks import Adjusted, adjusted, boundaries
 from pipeline.analysis.outcomes import ArmOutcomes, Group
@@ -42,6 +42,8 @@ class Decision:
     """Of this look; of the first one where none is due yet."""
     n_complete: int
     """Instances from the first on, in the order of the looks, that are graded in both arms."""
+    waits_for: str
+    """The first instance that is not graded in both arms; empty where all are."""
     boundary: float
     """z value that a claim needs at this look."""
     z_not_worse: float
@@ -61,14 +63,15 @@ class Decision:
         if not self.look:
             return (
                 f"{self.arm}: no look is due; look 1 of {self.n_looks} needs the first "
-                f"{plural(self.n_instances, 'instance')} graded; {self.n_complete} so far"
+                f"{plural(self.n_instances, 'instance')} graded; {self.n_complete} so far, next "
+                f"{self.waits_for}"
             )
         where = (
             f"{self.arm}: look {self.look} of {self.n_looks}, "
             f"{plural(self.n_instances, 'instance')}"
         )
         if self.effect is None:
-            return f"{where}: {self.verdict}"
+            return f"{where}: {self.verdict}; the next look waits for {self.waits_for}"
         value, low, high = (
             100 * end for end in (self.effect.value, self.effect.low, self.effect.high)
         )
@@ -95,22 +98,25 @@ def decisions(group: Group, plan: AnalysisPlan) -> list[Decision]:
     if plan.reference not in group.arms:
         raise ValueError(f"no arm {plan.reference!r} in {group.title}")
     arms = plan.contrasts or tuple(a for a in group.arms if a != plan.reference)
-    place = {name: i for i, name in enumerate(group.instance_ids)}
-    order = np.array([place[name] for name in plan.look_order(group.instance_ids)])
     control = group.arms[plan.reference]
-    return [_decision(group.arms[name], control, order, plan) for name in arms]
+    return [_decision(group.arms[name], control, group.instance_ids, plan) for name in arms]
 
 
 def _decision(
-    arm: ArmOutcomes, control: ArmOutcomes, order: IntArray, plan: AnalysisPlan
+    arm: ArmOutcomes, control: ArmOutcomes, instance_ids: Sequence[str], plan: AnalysisPlan
 ) -> Decision:
+    in_order = plan.look_order(instance_ids)
+    place = {name: i for i, name in enumerate(instance_ids)}
+    order = np.array([place[name] for name in in_order])
     complete = (arm.graded & control.graded)[order]
     n_complete = int(np.argmin(np.append(complete, False)))
-    sizes = [ceil(share * len(order) - TIE) for share in plan.looks]
+    # Of few instances several looks may come after the same one: they are one look.
+    sizes = list(dict.fromkeys(ceil(share * len(order) - TIE) for share in plan.looks))
     fractions = [size / len(order) for size in sizes]
     limits = boundaries(fractions, spending=plan.spending)
     gaps = (seed_means(arm.resolved) - seed_means(control.resolved))[order]
-    found = _none_due(arm.arm, sizes, n_complete)
+    waits_for = in_order[n_complete] if n_complete < len(order) else ""
+    found = _none_due(arm.arm, sizes, n_complete, waits_for)
     lows: list[float] = []
     highs: list[float] = []
     for number, size in enumerate(sizes[: sum(n <= n_complete for n in sizes)]):
@@ -119,8 +125,14 @@ def _decision(
         verdict = _verdict(not_worse, worse, fractions[: number + 1], limits, plan.margin / error)
         effect = None
         if verdict != "go on":
-            effect = adjusted(
-                fractions[: number + 1], low=lows, high=highs, z=value / error, standard_error=error
+            effect = _possible(
+                adjusted(
+                    fractions[: number + 1],
+                    low=lows,
+                    high=highs,
+                    z=value / error,
+                    standard_error=error,
+                )
             )
         found = Decision(
             arm=arm.arm,
@@ -128,6 +140,7 @@ def _decision(
             n_looks=len(sizes),
             n_instances=size,
             n_complete=n_complete,
+            waits_for=waits_for,
             boundary=limits[number],
             z_not_worse=not_worse,
             z_worse=worse,
@@ -142,13 +155,20 @@ def _decision(
     return found
 
 
-def _none_due(arm: str, sizes: Sequence[int], n_complete: int) -> Decision:
+def _possible(effect: Adjusted) -> Adjusted:
+    """Return the effect with its ends within what a difference of rates can be."""
+    value, low, high = (min(1.0, max(-1.0, v)) for v in (effect.value, effect.low, effect.high))
+    return Adjusted(value=value, low=low, high=high)
+
+
+def _none_due(arm: str, sizes: Sequence[int], n_complete: int, waits_for: str) -> Decision:
     return Decision(
         arm=arm,
         look=0,
         n_looks=len(sizes),
         n_instances=sizes[0],
         n_complete=n_complete,
+        waits_for=waits_for,
         boundary=nan,
         z_not_worse=nan,
         z_worse=nan,
@@ -191,8 +211,8 @@ def _z(gaps: FloatArray, null: float) -> float:
 
 
 def _standard_error(gaps: FloatArray) -> float:
-    """Return that of the mean difference; from Tango's interval where few instances differ."""
-    if int((np.abs(gaps) > TIE).sum()) >= MIN_DIFFERING:
+    """Return that of the mean difference; from Tango's interval where few differ, or all alike."""
+    if int((np.abs(gaps) > TIE).sum()) >= MIN_DIFFERING and np.ptp(gaps) > TIE:
         return float(gaps.std(ddof=1) / sqrt(len(gaps)))
     won, lost = float(gaps[gaps > TIE].sum()), float(-gaps[gaps < -TIE].sum())
     low, high = tango_interval(won, lost, len(gaps))

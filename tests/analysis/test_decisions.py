@@ -2,6 +2,8 @@
 
 import html
 from dataclasses import replace
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -67,14 +69,16 @@ def test_leaving_instances_out_does_not_move_the_others_in_the_order_of_the_look
 
 def test_a_look_is_due_only_when_all_its_instances_are_graded():
     group = drawn(0.0)
-    first = group.instance_ids.index(PLAN.look_order(group.instance_ids)[0])
+    name = PLAN.look_order(group.instance_ids)[0]
+    first = group.instance_ids.index(name)
     resolved = group.arms["mask"].resolved.copy()
     resolved[first] = np.nan
     waiting = replace(group, arms={**group.arms, "mask": arm_of("mask", resolved)})
     (decision,) = decisions(waiting, PLAN)
     assert (decision.look, decision.stops, decision.n_complete) == (0, False, 0)
     assert decision.sentence == (
-        "mask: no look is due; look 1 of 5 needs the first 100 instances graded; 0 so far"
+        "mask: no look is due; look 1 of 5 needs the first 100 instances graded; 0 so far, "
+        f"next {name}"
     )
 
 
@@ -87,7 +91,7 @@ def test_a_look_decides_the_same_however_much_ran_ahead_of_it():
     resolved[order[late.n_instances :]] = np.nan
     just_due = replace(group, arms={**group.arms, "mask": arm_of("mask", resolved)})
     (at_once,) = decisions(just_due, PLAN)
-    assert replace(at_once, n_complete=late.n_complete) == late
+    assert replace(at_once, n_complete=late.n_complete, waits_for=late.waits_for) == late
 
 
 def test_no_rate_is_named_while_an_arm_goes_on():
@@ -95,7 +99,51 @@ def test_no_rate_is_named_while_an_arm_goes_on():
     later = places(drawn(0.0))[100:]
     resolved[later] = np.nan
     (decision,) = decisions(group_of(resolved, resolved), PLAN)
-    assert decision.sentence == "mask: look 1 of 5, 100 instances: go on"
+    waiting = drawn(0.0).instance_ids[later[0]]
+    said = f"mask: look 1 of 5, 100 instances: go on; the next look waits for {waiting}"
+    assert decision.sentence == said
+
+
+def test_results_that_come_in_any_order_give_the_looks_of_the_whole():
+    group, rng = drawn(-0.03), np.random.default_rng(2)
+    whole = decisions(group, PLAN)[0]
+    resolved = group.arms["mask"].resolved
+    missing, seen = rng.permutation(len(resolved)), []
+    for n_missing in range(len(resolved), -1, -25):
+        so_far = resolved.copy()
+        so_far[missing[:n_missing]] = np.nan
+        seen.append(decisions(group_of(group.arms["full_history"].resolved, so_far), PLAN)[0])
+    # Each look is due once, says the same from then on, and the last word is the whole's.
+    assert [d.look for d in seen] == sorted(d.look for d in seen)
+    assert replace(seen[-1], n_complete=whole.n_complete, waits_for=whole.waits_for) == whole
+    for earlier, later in pairwise(seen):
+        if earlier.stops or earlier.look == later.look:
+            same = replace(later, n_complete=earlier.n_complete, waits_for=earlier.waits_for)
+            assert same == earlier
+
+
+def test_an_instance_that_never_comes_is_named_and_no_look_goes_past_it():
+    group = drawn(-0.12)
+    lost = places(group)[150]
+    resolved = group.arms["mask"].resolved.copy()
+    resolved[lost] = np.nan
+    (decision,) = decisions(group_of(group.arms["full_history"].resolved, resolved), PLAN)
+    assert (decision.n_complete, decision.waits_for) == (150, group.instance_ids[lost])
+    assert decision.look == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 12, 60])
+@pytest.mark.parametrize("rates", [(0, 0), (1, 1), (1, 0), (0, 1)])
+def test_every_look_at_few_or_like_pairs_decides_within_what_can_be(n: int, rates: tuple[int, int]):
+    control, treatment = (np.full((n, 1), float(rate)) for rate in rates)
+    (decision,) = decisions(group_of(control, treatment), PLAN)
+    assert decision.stops
+    assert decision.n_looks == len({ceil(n * share - 1e-9) for share in PLAN.looks})
+    effect = decision.effect
+    assert effect is not None
+    assert -1 <= effect.low <= effect.value <= effect.high <= 1
+    if rates[0] == rates[1]:
+        assert effect.value == pytest.approx(0.0, abs=1e-3)
 
 
 def test_equal_arms_are_not_worse_before_the_end():

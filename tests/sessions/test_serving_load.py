@@ -84,7 +84,7 @@ def test_settings_are_shown_over_the_first_and_a_refused_one_as_refused(
     slots = ("load.settings.default_again.slots=4", "cluster.rollout.concurrency=1")
     slow = ("model.sim.latency_ms=40", "load.pace=0", "load.max_calls=5")
     assert launch(words(recorded, tmp_path, *slots, *slow), console) == 0
-    head, columns, first, again, offload, uncached = said(console)
+    head, columns, first, offload, uncached, again = said(console)
     assert head[:4] == ["4", "runs,", "20", "calls,"]
     assert columns == ["setting", "throughput", "first", "token", "hit", "rate", "preemptions"]
     # The simulation has no streams to time and preempts nothing.
