@@ -274,7 +274,10 @@ _COLUMNS: Mapping[str, Callable[[Served], float | None]] = {
 
 
 def _ratios(served: Served, base: Served) -> Iterator[str]:
-    """Yield each column over that of the first setting; `-` where there is no ratio."""
+    """Yield each column over that of the first setting: `3:0` where that is none, `-` unknown."""
     for of in _COLUMNS.values():
         own, other = of(served), of(base)
-        yield f"{own / other:.2f}" if own is not None and other else "-"
+        if own is None or other is None:
+            yield "-"
+        else:
+            yield f"{own / other:.2f}" if other else f"{own:g}:0"

@@ -88,7 +88,7 @@ def test_settings_are_shown_over_the_first_and_a_refused_one_as_refused(
     assert head[:4] == ["4", "runs,", "20", "calls,"]
     assert columns == ["setting", "throughput", "first", "token", "hit", "rate", "preemptions"]
     # The simulation has no streams to time and preempts nothing.
-    assert first == ["default", "1.00", "-", "1.00", "-"]
+    assert first == ["default", "1.00", "-", "1.00", "0:0"]
     assert float(again[1]) > 1.3, "four runs at once wait beside each other"
     assert again[3] == "1.00"
     for row in (offload, uncached):
