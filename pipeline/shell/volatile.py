@@ -18,6 +18,8 @@ RULES: tuple[tuple[str, str], ...] = (
     ("duration", r"\b\d+(?:\.\d+)? ?(?:s|ms|us|ns|sec|secs|seconds?|minutes?|m\d+(?:\.\d+)?s)\b"),
     ("address", r"\b0x[0-9a-fA-F]{4,}\b"),
     ("uuid", r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+    # Of a new commit, which may happen to hold digits alone; other such words are numbers.
+    ("hash", r"(?<=[\w)]) [0-9a-f]{7,40}(?=\])"),
     ("hash", r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"),
     ("temporary", r"/tmp/(?:tmp|pip-|pytest-of-)[\w./-]*"),
     ("process", r"\b(?:pid|PID)[ =:]+\d+\b"),
