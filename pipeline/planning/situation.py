@@ -11,6 +11,7 @@ from pipeline.host.slurm import JobState, job_states, pending_reasons
 from pipeline.planning.estimate import estimated
 from pipeline.planning.findings import Finding, findings
 from pipeline.planning.history import history_of
+from pipeline.planning.levers import expected_gpu_hours
 from pipeline.planning.progress import Progress, progress_of
 from pipeline.planning.submit import live_local_launchers, submissions
 from pipeline.records.layout import Layout
@@ -25,7 +26,7 @@ class GpuHours:
 
     used: float
     left: float
-    """Expected for the runs that are open, at the times of those that are known."""
+    """Expected for the runs that are open, with forks, at the times of those that are known."""
     cap: float | None
 
 
@@ -61,13 +62,15 @@ def situation_of(
     alive = [job_id for job_id, state in jobs.items() if state is not JobState.ENDED]
     is_complete = progress.all_run and (progress.all_graded or not lock.spec.grade)
     is_under_way = bool(alive or progress.workers or live_local_launchers(layout))
+    without_forks = estimated(lock.spec, past.todo, run_s=past.mean_wall_s).gpu_hours
+    _, left = expected_gpu_hours(lock.spec, past.todo, without_forks, is_whole=False)
     return Situation(
         progress=progress,
         queue={s.value: n for s in JobState if (n := sum(state is s for state in jobs.values()))},
         pending=Counter(pending_reasons(alive).values()) if alive else {},
         gpu_hours=GpuHours(
             used=past.used_gpu_hours,
-            left=estimated(lock.spec, past.todo, run_s=past.mean_wall_s).gpu_hours,
+            left=left,
             cap=lock.spec.max_gpu_hours,
         ),
         is_complete=is_complete,

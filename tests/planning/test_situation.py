@@ -9,6 +9,7 @@ from pipeline import status
 from pipeline.planning.config import sweep_spec
 from pipeline.planning.folder import write_folder
 from pipeline.planning.job_log import last_words
+from pipeline.planning.levers import SHARED_CALLS
 from pipeline.planning.prepare import prepare
 from pipeline.planning.submit import SubmittedJob, job_log, record_submission
 from pipeline.records.cut_short import note_cut_short
@@ -201,3 +202,15 @@ def test_json_has_the_hours_that_were_used_are_left_and_are_allowed(
     assert data["planned"] == 4
     assert data["is_under_way"] is False
     assert slurm.scripts() == []
+
+
+@pytest.mark.usefixtures("slurm")
+def test_hours_that_are_left_are_those_of_the_calls_that_forks_will_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fork = ("fork=true", "+fork_from.plan_prune=sham_cleanup", "+fork_from.no_plan=no_plan")
+    layout = submitted(tmp_path, "agent.expected_wall_s=3600", *fork)
+    assert status.main([str(layout.root), "--json"]) == 0
+    left = json.loads(capsys.readouterr().out)["gpu_hours"]["left"]
+    # Of four runs one begins with another's, for about a quarter of its calls.
+    assert left == pytest.approx(2.0 * (1 - SHARED_CALLS["plan_prune"] / 4))
