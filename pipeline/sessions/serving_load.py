@@ -100,7 +100,7 @@ def serving_table(spec: SweepSpec, load: LoadSpec) -> Iterator[str]:
         except ServerError as error:
             if base is None:
                 raise
-            yield f"{name:{width}}  refused: {error_said(log) or str(error).splitlines()[0]}"
+            yield f"{name:{width}}  refused: {error_said(log) or str(error).splitlines()[-1]}"
             continue
         base = base or served
         yield f"{name:{width}}  " + "  ".join(f"{c:>11}" for c in _ratios(served, base))
